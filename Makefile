@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	  echo "make install: $(PYTHON) has no venv module -> apt-get install python3-venv, or make install PYTHON=..." >&2; exit 1; }
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
-	$(UV) pip install --python $(PY) --quiet --no-deps --require-hashes --no-build-isolation -r requirements.lock \
+	$(UV) pip install --python $(PY) --quiet --compile-bytecode --no-deps --require-hashes --no-build-isolation -r requirements.lock \
 	  || $(PY) -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements.lock
 	$(PY) -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@$(PY) -m resources.java 2>/dev/null || { \
@@ -104,6 +104,9 @@ browser: ## Chromium, with which a test walks through the UI (as root on Debian;
 postgres: ## PostgreSQL, which tests start in folders of their own (as root on Debian; else one line says why not)
 	$(call debian,ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1,postgresql,PostgreSQL,that destination is not tested -> install postgresql)
 
+fuse: ## FUSE, with which tests mount a disk that loses what was not synced (as root on Debian; else one line says why not)
+	$(call debian,ls /lib/*/libfuse3.so.3 >/dev/null 2>&1,fuse3,FUSE,power cuts are not tested -> install fuse3)
+
 # Go's own proxy and checksum database see to what comes; the version is the one that the tests were written with.
 s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (needs Go; else one line says why not)
 	@if [ -x .venv/bin/versitygw ]; then exit 0; \
@@ -112,6 +115,23 @@ s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (
 	  why="go install failed"; \
 	else exit 0; fi; \
 	echo "WARNING: no S3 server ($$why): object stores are not tested -> install Go 1.25 or newer" >&2
+
+gcs: install ## an emulator of Google Cloud Storage for the tests, into .venv (needs Go; else one line says why not)
+	@if [ -x .venv/bin/kpipe-gcs-emulator ]; then exit 0; \
+	elif ! command -v go >/dev/null; then why="there is no Go"; \
+	elif ! GOFLAGS= CGO_ENABLED=0 go build -C tests/servers/gcs_emulator -trimpath -o "$$PWD/.venv/bin/kpipe-gcs-emulator" . \
+	  >/dev/null 2>&1; then why="go build failed"; \
+	else exit 0; fi; \
+	echo "WARNING: no emulator of Google Cloud Storage ($$why): it is not tested -> install Go 1.26 or newer" >&2
+
+# The date fixes the versions of all packages; no install script of theirs runs.
+azure: install ## Azurite, an emulator of Azure Blob Storage for the tests, into .venv (needs npm; else one line says why not)
+	@if [ -d .venv/share/azurite/node_modules/azurite ]; then exit 0; \
+	elif ! { command -v npm && command -v node; } >/dev/null; then why="there is no npm"; \
+	elif ! npm install --prefix .venv/share/azurite --no-save --ignore-scripts --no-audit --no-fund --before=2026-11-01 \
+	  azurite@3.35.0 >/dev/null 2>&1; then why="npm install failed"; \
+	else exit 0; fi; \
+	echo "WARNING: no emulator of Azure ($$why): it is not tested -> install Node.js 18 or newer with npm" >&2
 
 # Only for tests. Which jars: the head of the lock.
 lakes: install ## the reference server of Iceberg's REST catalogue, for the tests, into .venv (else one line says why not)

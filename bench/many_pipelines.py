@@ -3,8 +3,10 @@
     .venv/bin/python -m bench.many_pipelines                       # 100 pipelines, 10 records/s each, 60 s
     .venv/bin/python -m bench.many_pipelines --pipelines 20 --interval 5000
     .venv/bin/python -m bench.many_pipelines --one-file            # all tables in one DuckDB file
+    .venv/bin/python -m bench.many_pipelines --postgres            # into a PostgreSQL server, a schema for each
 
-Each pipeline reads a topic of its own with one partition into a DuckDB file of its own. A batch counts as queryable when its line
+Each pipeline reads a topic of its own with one partition into a DuckDB file of its own. The figures are those of the service,
+without the broker and PostgreSQL. A batch counts as queryable when its line
 of `kpipe serve --json` arrives here: kpipe writes it after it has read the batch back. Idle cost: all pipelines have read
 everything; CPU of the service in that time, and memory, divided by their number, beside a service of one pipeline.
 """
@@ -21,14 +23,19 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import psutil
+import psycopg
 from confluent_kafka import Producer
 
 from bench.child import clean_environment, stop
+from bench.contenders.postgres import Postgres
 from bench.meter import Meter
 from bench.numbers import percentile
 from bench.stage import say
@@ -47,11 +54,13 @@ class Watched:
     def __init__(self, home: Home, log: Path) -> None:
         self.visible: list[tuple[float, str, int, int]] = []
         self.reached: dict[str, int] = {}
+        self._log = log
         command = [sys.executable, "-m", "kpipe_assets.cli", "serve", "--port", "0", "--json"]
+        environ = clean_environment(KPIPE_HOME=str(home.path), **Postgres.environment)
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
-                command, env=clean_environment(KPIPE_HOME=str(home.path)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=errors, text=True, start_new_session=True,
+                command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                start_new_session=True,
             )  # fmt: skip
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -63,28 +72,49 @@ class Watched:
                 self.visible.append((now, batch["pipeline"], first, end))
                 self.reached[batch["pipeline"]] = end
 
+    def dump(self) -> None:
+        """Print the log of the service, with the stack of every thread."""
+        for process in psutil.Process(self.process.pid).children():
+            process.send_signal(signal.SIGUSR1)
+        time.sleep(2)
+        sys.stderr.write(self._log.read_text())
+
     def wait(self, names: list[str], end: int) -> float:
         """Wait until every pipeline has read up to an offset; return how many seconds that took."""
         began = time.monotonic()
         while any(self.reached.get(name, 0) < end for name in names):
             if time.monotonic() - began > _DRAIN_S:
+                self.dump()
                 raise SystemExit(f"not read within {_DRAIN_S:g} s: {[n for n in names if self.reached.get(n, 0) < end]}")
             time.sleep(0.2)
         return time.monotonic() - began
 
 
-def pss_mb(root: int) -> dict[str, float]:
-    """Return the proportional memory of a process tree in MB by role: pages that processes share count once."""
-    found: dict[str, float] = {}
+def _roles(root: int) -> Iterator[tuple[str, psutil.Process]]:
     for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
-        try:
+        with suppress(psutil.NoSuchProcess):
             line = " ".join(process.cmdline())
             role = "jvm" if "java" in process.name() else "driver" if "service.process" in line else "workers"
-            role = "supervisor" if process.pid == root else role
-            found[role] = found.get(role, 0.0) + process.memory_full_info().pss / 1e6
-        except psutil.NoSuchProcess:
-            continue
-    return {**{role: round(mb) for role, mb in found.items()}, "all": round(sum(found.values()))}
+            yield "supervisor" if process.pid == root else role, process
+
+
+def pss_mb(root: int) -> dict[str, float]:
+    """Return the proportional memory of a process tree in MB by role: pages that processes share count once."""
+    found: Counter[str] = Counter()
+    for role, process in _roles(root):
+        with suppress(psutil.NoSuchProcess):
+            found[role] += process.memory_full_info().pss
+    return {role: round(size / 1e6) for role, size in [*found.items(), ("all", found.total())]}
+
+
+def cpu_s(root: int) -> Counter[str]:
+    """Return the CPU seconds of a process tree by role."""
+    found: Counter[str] = Counter()
+    for role, process in _roles(root):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[role] += times.user + times.system + times.children_user + times.children_system
+    return found
 
 
 def produce(producer: Producer, names: list[str], first: int, count: int) -> None:
@@ -107,12 +137,21 @@ def load(producer: Producer, names: list[str], first: int, rate: int, seconds: f
     return first + total
 
 
-def latencies(home: Home, watched: Watched, files: dict[str, Path], since: int) -> list[float]:
+def rows_of(name: str, into: dict[str, Any], since: int) -> list[tuple[int, float]]:
+    """Return id and time of production of all rows of a table from an id on."""
+    statement = f"SELECT id, t FROM {name} WHERE id >= {since} ORDER BY id"
+    if "type" not in into:
+        with duckdb.connect(into["database"], read_only=True) as connection:
+            return connection.execute(statement).fetchall()
+    with psycopg.connect(into["database"], password=next(iter(Postgres.environment.values()))) as server:
+        return server.execute(statement.encode()).fetchall()
+
+
+def latencies(watched: Watched, tables: dict[str, dict[str, Any]], since: int) -> list[float]:
     """Return the seconds from produce to queryable of all records from an id on."""
     found: list[float] = []
-    for name, file in files.items():
-        with duckdb.connect(str(file), read_only=True) as connection:
-            rows = connection.execute(f"SELECT id, t FROM {name} WHERE id >= $1 ORDER BY id", [since]).fetchall()
+    for name, into in tables.items():
+        rows = rows_of(name, into, since)
         ranges = [(first, end, moment) for moment, pipeline, first, end in watched.visible if pipeline == name]
         for number, produced in rows:  # ids are offsets
             found.append(next(moment for first, end, moment in ranges if first <= number < end) - produced)
@@ -127,8 +166,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     brokers = str(broker.status().brokers)
     producer = Producer({"bootstrap.servers": brokers, **_SETTINGS})
     names = [f"p{at:03}" for at in range(arguments.pipelines)]
-    files = {name: home.data / ("all.duckdb" if arguments.one_file else f"{name}.duckdb") for name in names}
     watched: Watched | None = None
+    server = Postgres(folder / "postgres").__enter__() if arguments.postgres else None
+    files = {name: home.data / ("all.duckdb" if arguments.one_file else f"{name}.duckdb") for name in names}
+    tables = {name: server.into() if server is not None else {"database": str(files[name])} for name in names}
     try:
         with SensorStates(home) as switches:
             for name in names:
@@ -136,7 +177,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 home.save(
                     Pipeline(
                         name=name, source=Source(brokers=brokers, topic=name), columns={"id": "BIGINT", "t": "DOUBLE"},
-                        batch=BatchLimits(interval_ms=arguments.interval), into=Into(table=name, database=str(files[name])),
+                        batch=BatchLimits(interval_ms=arguments.interval), into=Into(table=name, **tables[name]),
                     )
                 )  # fmt: skip
                 switches.turn(name, on=True)
@@ -149,13 +190,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         say(f"started in {started:.0f} s")
         first = load(producer, names, 1, arguments.rate, arguments.warm)
         watched.wait(names, first)
-        before, load_before = len(watched.visible), os.getloadavg()[0]
+        before, load_before, spent = len(watched.visible), os.getloadavg()[0], cpu_s(watched.process.pid)
         with Meter(watched.process.pid, period_s=1.0) as busy:
             began = time.monotonic()
             end = load(producer, names, first, arguments.rate, arguments.seconds)
             drained = watched.wait(names, end)
             took = time.monotonic() - began
-        memory = pss_mb(watched.process.pid)
+        memory, spent = pss_mb(watched.process.pid), cpu_s(watched.process.pid) - spent
         batches = len(watched.visible) - before
         say(f"busy: {busy.cpu_s / took:.2f} cores, {memory}")
         time.sleep(5)
@@ -166,12 +207,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         threads = driver.num_threads()
         watched.process.send_signal(signal.SIGTERM)
         watched.process.wait(300)
-        seconds = sorted(latencies(home, watched, files, first))
+        seconds = sorted(latencies(watched, tables, first))
         assert len(seconds) == arguments.pipelines * (end - first), "records are missing, or were loaded twice"
         return {
             "pipelines": arguments.pipelines,
             "interval_ms": arguments.interval,
             "one_file": arguments.one_file,
+            "postgres": arguments.postgres,
             "rate": arguments.rate,
             "started_s": round(started),
             "records": len(seconds),
@@ -182,6 +224,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "drained_s": round(drained, 1),
             "cores": round(busy.cpu_s / took, 2),
             "cpu_ms_a_batch": round(busy.cpu_s / max(1, batches) * 1000),
+            "cpu_ms_a_batch_by_role": {role: round(used / max(1, batches) * 1000) for role, used in spent.items()},
             "pss_mb": memory,
             "rss_peak_mb": round(busy.peak_mb),
             "idle_cores": round(idle.cpu_s / arguments.idle, 3),
@@ -193,6 +236,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if watched is not None:
             stop(watched.process)
         broker.stop()
+        if server is not None:
+            server.__exit__()
         if arguments.keep:
             say(f"kept: {folder}")
         else:
@@ -209,6 +254,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=15)
     parser.add_argument("--idle", type=float, default=30)
     parser.add_argument("--one-file", action="store_true")
+    parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     sys.stdout.write(json.dumps(measure(parser.parse_args())) + "\n")
 

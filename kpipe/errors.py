@@ -17,6 +17,7 @@
     ├── TransformFailed                      the user's program failed: status, signal, timeout or protocol.
     ├── StagingFailed                        a task could not write, or a staged file does not match its report.
     │   └── StoreUnreachable                 the object store of the staged files did not answer (retriable).
+    ├── CredentialUnavailable                a command that returns a credential failed (retriable).
     ├── WorkerLost                           a process that ran tasks died (retriable).
     ├── FormatTooNew                         a newer kpipe wrote the destination or the home.
     ├── DestinationError                     the destination failed.
@@ -31,6 +32,7 @@
         ├── TopicGone                        a topic that the pattern matched before no longer exists.
         ├── OffsetsLost                      the next offset is below the log start.
         ├── OffsetsBeyondEnd                 the next offset is beyond the end of the log.
+        ├── LogTruncated                     the log was cut below the next offset, and has grown again.
         └── LedgerMismatch                   the ledger is missing, was edited, or is older than this home has seen.
 
 Every message names the subject and the problem; `hint` names the command or the field to change.
@@ -38,9 +40,18 @@ Every message names the subject and the problem; `hint` names the command or the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from kpipe.terminal import plain_lines
+from kpipe.base_error import KpipeError
+from kpipe.operator_errors import (
+    LedgerMismatch,
+    LogTruncated,
+    NeedsOperator,
+    OffsetsBeyondEnd,
+    OffsetsLost,
+    SourceIdentityChanged,
+    TopicGone,
+)
 
 if TYPE_CHECKING:
     from kpipe.topics import PartitionId
@@ -48,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditFailed",
     "BrokerUnreachable",
+    "CredentialUnavailable",
     "CredentialsRefused",
     "DeadLettersExceeded",
     "DestinationBusy",
@@ -58,6 +70,7 @@ __all__ = [
     "InvalidStatement",
     "KpipeError",
     "LedgerMismatch",
+    "LogTruncated",
     "LookupFailed",
     "NeedsOperator",
     "NotAvailable",
@@ -80,46 +93,6 @@ __all__ = [
     "WorkerLost",
     "by_name",
 ]
-
-
-_Raised = TypeVar("_Raised", bound="KpipeError")
-
-
-class KpipeError(Exception):
-    """Base class of kpipe's errors.
-
-    Args:
-        what: the problem and its place (topic, partition, offsets), in one sentence.
-        hint: the command or field to change next; empty when running again is enough.
-
-    Attributes:
-        exit_status: exit status of the command line.
-        retriable: whether the same run may retry by itself, with back-off.
-        record: partition and offset of the record that caused the error, if one record did.
-        field: path of the invalid field in the definition, as in YAML; empty if unknown, or if no field is the cause.
-        word: the invalid part of that field's text; empty: all of it.
-    """
-
-    exit_status: int = 1
-    retriable: bool = False
-    record: tuple[PartitionId, int] | None = None
-    field: tuple[str, ...] = ()
-    word: str = ""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what, hint)
-        self.what = what
-        self.hint = hint
-
-    def about(self: _Raised, *field: str, word: str = "") -> _Raised:
-        """Name the invalid field of the definition, unless one is named already."""
-        if not self.field:
-            self.field, self.word = field, word
-        return self
-
-    def __str__(self) -> str:
-        """Return the message, safe to print: `what` may contain parts of a record."""
-        return plain_lines(f"{self.what} -> {self.hint}" if self.hint else self.what)
 
 
 class InvalidPipeline(KpipeError):
@@ -196,9 +169,13 @@ class ReadFailed(SourceError):
 class RecordsUnreadable(ReadFailed):
     """The bytes of a range exist but cannot be read: the record batch is damaged, or larger than the limit."""
 
+    may_quote = True
+
 
 class RecordRejected(KpipeError):
     """A record cannot become a row, and the pipeline's policy for that stage is `fail`."""
+
+    may_quote = True
 
 
 class TransformFailed(KpipeError):
@@ -210,6 +187,8 @@ class TransformFailed(KpipeError):
             (for example, the program did not start).
         unanswered: offset of the first record without an answer; None if it cannot be determined.
     """
+
+    may_quote = True
 
     def __init__(self, what: str, hint: str = "", phase: str = "") -> None:
         super().__init__(what, hint)
@@ -227,6 +206,12 @@ class StoreUnreachable(StagingFailed):
     retriable = True
 
 
+class CredentialUnavailable(KpipeError):
+    """A command that returns a credential failed, or did not end in time."""
+
+    retriable = True
+
+
 class WorkerLost(KpipeError):
     """A process that ran tasks died: killed, out of memory, or crashed. Nothing of the batch is visible."""
 
@@ -240,10 +225,13 @@ class FormatTooNew(KpipeError):
 class DestinationError(KpipeError):
     """The destination rejected a request or failed."""
 
+    may_quote = True
+
 
 class DestinationBusy(DestinationError):
     """Another process uses the destination (named if the destination reports it), or its server does not answer."""
 
+    may_quote = False
     retriable = True
 
 
@@ -280,46 +268,23 @@ class SchemaConflict(DestinationError):
 class Fenced(DestinationError):
     """The ledger changed since the plan: another run committed first. This commit changed nothing."""
 
+    may_quote = False
+
 
 class OutcomeUnknown(DestinationError):
     """A commit was sent, and its batch id could not be read back. Nothing is deleted; the next run reads it back."""
+
+    may_quote = False
 
 
 class DeadLettersExceeded(KpipeError):
     """The pipeline has more dead letters than `errors.max_dead_letters`."""
 
-
-class NeedsOperator(KpipeError):
-    """An operator has to decide; a restart does not clear the error."""
-
-    exit_status = 3
-
-
-class SourceIdentityChanged(NeedsOperator):
-    """The topic was recreated, or the brokers belong to a different cluster."""
-
-
-class TopicGone(NeedsOperator):
-    """A topic that matched the pattern, and was read, no longer exists."""
-
-
-class OffsetsLost(NeedsOperator):
-    """Records between the ledger's next offset and the log start were deleted from Kafka."""
-
-
-class OffsetsBeyondEnd(NeedsOperator):
-    """The ledger's next offset is beyond the end of the log, which was truncated, restored or rebuilt."""
-
-
-class LedgerMismatch(NeedsOperator):
-    """The ledger is missing, was edited, or is older than the commits that this home has seen."""
+    may_quote = True
 
 
 def by_name(name: str) -> type[KpipeError]:
-    """Return the error class of that name, `KpipeError` if unknown.
-
-    The driver uses it to raise a failure inside a Spark task as its own class.
-    """
+    """Return the error class of that name, `KpipeError` if unknown: the driver raises a task's failure as its own class."""
     found = globals().get(name)
     if isinstance(found, type) and issubclass(found, KpipeError):
         return found

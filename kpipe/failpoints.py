@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "POINTS", "VARIABLE", "Fault", "arm", "failpoint"]
+__all__ = ["AUDITED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -47,6 +47,8 @@ POINTS = (
     "gc.scan",
     "gc.unlink",
 )
+#: Of `kpipe rebuild`, beside those of its batches and of the commit that exchanges the tables.
+REBUILT = ("rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined")
 #: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
 
@@ -65,7 +67,7 @@ class Fault:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
         if (
-            self.point not in (*POINTS, *AUDITED)
+            self.point not in (*POINTS, *AUDITED, *REBUILT)
             or not number.isdigit()
             or int(number) < 1
             or self.action not in ("kill", "stop", "raise")

@@ -193,7 +193,7 @@ class Destination(Protocol):
         ...
 
     def history(self) -> Sequence[Entry]:
-        """Read every committed range of the pipeline, in order of commit."""
+        """Read every committed range of the pipeline, in order of commit, each with the number of its commit."""
         ...
 
     def recount(self) -> Recount:
@@ -294,7 +294,7 @@ class Resuming(Protocol):
 
         It must be committed unchanged before anything else is planned: that is the only way to finish it. A commit of
         kind `give_up` with its id abandons it, and it is not returned any more. Other ledger-only commits that would
-        move its lanes are rejected.
+        move its lanes are rejected. DROP PIPELINE calls this with placeholders in place of credentials.
 
         Raises:
             DestinationBusy: another process is sending it.

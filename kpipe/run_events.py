@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kpipe.batch.batch import Batch, Commit, Committed
+from kpipe.batch.batch import Batch, Commit, Committed, RangeReport
+from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import LaneChange, Ledger, Step
 from kpipe.topics import TopicSnapshot
 
@@ -62,9 +63,12 @@ class Event:
         kind: `planned`, `staged`, `committed`, `restaged`, `resumed`, `retry`, `narrowed`, `idle`, `decided`.
         batch: the batch, if the event concerns one.
         committed: the commit that was read back.
-        text: one sentence.
+        text: one sentence; it may quote a record.
         snapshot: the broker offsets of the plan.
         ledger: the ledger before the batch.
+        error: the error of a batch that is retried or narrowed.
+        reports: reports of the tasks, when a batch is staged.
+        occurred: wall clock, seconds since 1970 UTC. A prefetched batch is reported later than it was planned.
     """
 
     kind: str
@@ -73,6 +77,9 @@ class Event:
     text: str = ""
     snapshot: TopicSnapshot | None = None
     ledger: Ledger | None = None
+    error: KpipeError | None = None
+    reports: tuple[RangeReport, ...] = ()
+    occurred: float = field(default_factory=time.time, compare=False)
 
 
 def ledger_only(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 __all__ = [
-    "Part", "PartitionId", "PartitionState", "TopicId", "TopicSnapshot", "chosen", "folded", "in_order", "names", "part",
+    "PART", "Part", "PartitionId", "PartitionState", "TopicId", "TopicSnapshot", "chosen", "folded", "in_order", "names", "part",
     "parts", "unnamed",
 ]  # fmt: skip
 
 #: A partition as definitions, statements and outputs name it: its number, or TOPIC:NUMBER if the pipeline reads several
 #: topics. A topic name contains no ":".
 Part = int | str
+#: Pattern of TOPIC:NUMBER. The name of a split of another source contains a slash, and may contain any character.
+PART = r"(?:[A-Za-z0-9._-]{1,249}|.*/.*):[0-9]{1,9}"
 
 
 @dataclass(frozen=True, order=True)
@@ -57,11 +60,15 @@ class PartitionState:
         log_start: first offset that is still in the log.
         end: last stable offset (LSO), the end for a read_committed consumer. A batch never ends beyond it.
         high: high watermark; `high > end` while a transaction is open.
+        epoch: leader epoch of the partition (KIP-101); -1: unknown. For messages only.
+        complete: whether no record will follow, as in a file that cannot grow; a topic's partition never is.
     """
 
     log_start: int
     end: int
     high: int
+    epoch: int = field(default=-1, compare=False)
+    complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,17 @@ class TopicSnapshot:
     Attributes:
         partitions: partitions of all topics, with their offsets.
         pattern: regular expression that matched the topics; empty if the definition names them. Named topics all exist.
+        noun: what a topic is to users: `topic`, or `file` for a source of files.
     """
 
     partitions: Mapping[PartitionId, PartitionState] = field(default_factory=dict)
     pattern: str = ""
+    noun: str = "topic"
+
+    @property
+    def appearing(self) -> bool:
+        """True if further topics may appear and are read whole, so that a pipeline never finishes: files do."""
+        return self.noun != "topic"
 
     def topics(self) -> tuple[TopicId, ...]:
         """Return its topics, sorted."""
@@ -82,7 +96,12 @@ class TopicSnapshot:
 
     def means(self, topic: str) -> bool:
         """Return whether a topic belongs to the snapshot: it exists, or the pattern matches its name."""
-        return any(known.name == topic for known in self.topics()) or bool(self.pattern and re.search(self.pattern, topic))
+        return topic in self._names or bool(self.pattern and re.search(self.pattern, topic))
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Names of its topics, computed once: there may be thousands."""
+        return frozenset(key.topic.name for key in self.partitions)
 
 
 def part(source: PartitionId, multi_topic: bool) -> Part:

@@ -8,8 +8,8 @@
     for committed in ingest(tweets):
         print(committed.seq, committed.commit.totals.rows)
 
-`KafkaPipeline` is also the Dagster component of `type: kpipe_assets.KafkaPipeline`. Names are loaded on first use, so
-importing this package loads neither Dagster nor an engine.
+`KafkaPipeline` is also the Dagster component of `type: kpipe_assets.KafkaPipeline`, `KafkaSource` that of files that are
+written to a topic. Names are loaded on first use, so importing this package loads neither Dagster nor an engine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from kpipe_assets.import_names import check_import_names
 
 if TYPE_CHECKING:
-    from kpipe_assets.component import KafkaPipeline, PipelineCatalog
+    from kpipe_assets.component import KafkaPipeline, KafkaSource, PipelineCatalog
     from kpipe_assets.runs.runner import ingest
 
-__all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
+__all__ = ["KafkaPipeline", "KafkaSource", "PipelineCatalog", "ingest"]
 
 
 check_import_names()
-_MODULES = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
+_MODULES = {**dict.fromkeys(("KafkaPipeline", "KafkaSource", "PipelineCatalog"), "component"), "ingest": "runs.runner"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,8 @@ import click
 from kpipe import __version__
 from kpipe.errors import KpipeError
 from kpipe.process_isolation import deny_tracing
-from kpipe_assets.terminal import echo, unexpected
+from kpipe_assets.telemetry.sender import finish_all
+from kpipe_assets.terminal import check_logs, echo, log, logs_json, unexpected
 
 __all__ = ["main"]
 
@@ -23,9 +24,16 @@ _COMMANDS = {
     "run": "Ingest until caught up, or continuously with --follow.",
     "status": "Show positions, lag and state of pipelines.",
     "batches": "List committed batches of a pipeline.",
+    "logs": "Show what runs of this home have logged, by pipeline or by batch.",
     "errors": "List dead letters and failed runs of a pipeline, or retry its dead letters.",
     "sql": "Execute statements: CREATE, START, STOP, TEST, ALTER, SHOW ..., and SELECT.",
+    "trace": "Show what became of an offset, or which offset gave a row.",
+    "as-of": "Show the snapshot of each table at given offsets, or at a time.",
     "verify": "Recount the destination against the ledger.",
+    "adopt": "Let a pipeline go on where another loader has stopped.",
+    "rebuild": "Load a table again beside the live one, compare the two, and exchange them.",
+    "audit": "Compare a table that any program loaded with its topic, offset by offset.",
+    "chaos": "Kill and stop runs of copies of a pipeline, then prove that the copies are complete.",
     "broker": "Manage a local one-node Kafka for development: install, start, stop, status, topic.",
     "environment": "Pack the Python environment for Spark workers on other machines.",
     "serve": "Run all started pipelines in one process, without Dagster or beside it.",
@@ -40,7 +48,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"kpipe_assets.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"kpipe_assets.commands.{name}"), name)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -82,12 +91,13 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     arguments = [item for item in arguments if item != "--debug"]  # also accepted after the subcommand
     try:
+        check_logs()
         status = kpipe.main(["--debug", *arguments] if debug else arguments, standalone_mode=False)
     except click.exceptions.Abort:
-        echo("interrupted", err=True)
+        log("interrupted")
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        log(error.format_message(), "error") if logs_json() else error.show()
         sys.exit(2)
     except BrokenPipeError:
         # The reader closed the pipe (`| head`). Without this, Python reports it again when it flushes at exit.
@@ -95,6 +105,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except KpipeError as error:
         fail(error, debug)
+    finally:
+        finish_all()
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -105,7 +117,9 @@ def fail(error: KpipeError, debug: bool = False) -> None:
         trace = getattr(error, "trace", "")
         if trace:
             echo(trace, err=True)
-    echo(" ".join(f"kpipe: {error}".split("\n")), err=True)
+    from kpipe_assets.telemetry.run_log import shown
+
+    log(" ".join(f"kpipe: {shown(error)}".split("\n")), "error")
     sys.exit(error.exit_status)
 
 

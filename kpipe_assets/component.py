@@ -7,15 +7,17 @@ from typing import Any
 
 import dagster as dg
 from dagster.components.core.component_tree import TestComponentTree
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import MASK, may_hide
 from kpipe.definition.yaml_codec import filled
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe_assets.assets.load_errors import unloadable
 from kpipe_assets.assets.table_asset import table_asset, table_keys
 from kpipe_assets.assets.table_checks import table_checks
-from kpipe_assets.assets.topic_asset import topic_key, topic_names, topic_spec
+from kpipe_assets.assets.topic_asset import source_keys, source_specs
 from kpipe_assets.dagster_resources import real
 from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor
 from kpipe_assets.sensors.topic_sensor import metadata_sensor
@@ -23,7 +25,7 @@ from kpipe_assets.validation import Needs, validate
 from resources.home import Home
 from resources.spark.driver.definition_version import version
 
-__all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
+__all__ = ["KafkaPipeline", "KafkaSource", "PipelineCatalog", "catalog", "pipeline_defs"]
 
 
 def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
@@ -48,7 +50,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
     with home.placing(pipeline):
         validate(pipeline, home, Needs.FIELDS)  # only fields: every Dagster process loads all definitions
     table = table_asset(pipeline, home, version(pipeline))
-    specs = [topic_spec(pipeline, topic) for topic in topic_names(pipeline, home) if topic_key(topic) not in but]
+    specs = [spec for spec in source_specs(pipeline, home) if spec.key not in but]
     return dg.Definitions(
         assets=[*specs, table],
         asset_checks=[table_checks(pipeline, home)],
@@ -59,13 +61,21 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
 class _Attributes(Pipeline):
     """The attributes in the YAML of a Dagster project, before templates are resolved."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _fill(cls, data: Any) -> Any:
+    def _fill(cls, data: Any, handler: ModelWrapValidatorHandler[_Attributes]) -> _Attributes:
         try:
-            return filled(data)
+            return handler(filled(data))
         except InvalidPipeline as error:
             raise ValueError(str(error)) from error
+        except ValidationError as error:  # Dagster shows the invalid values, which may be secrets
+            raise ValidationError.from_exception_data(error.title, list(map(_without_secret, error.errors()))) from None
+
+
+def _without_secret(error: ErrorDetails) -> InitErrorDetails:
+    hides = may_hide(tuple(map(str, error["loc"]))) or error["type"] == "extra_forbidden"
+    given = error["input"] if not hides and isinstance(error["input"], str | int | float) else MASK
+    return InitErrorDetails(type=error["type"], loc=error["loc"], input=given, ctx=error.get("ctx", {}))
 
 
 class KafkaPipeline(dg.Component, Pipeline):
@@ -98,9 +108,24 @@ class KafkaPipeline(dg.Component, Pipeline):
         for other in _pipelines(context):
             if other.name == self.name:
                 break
-            defined |= {topic_key(topic) for topic in topic_names(other, home)}
+            defined |= {*source_keys(other, home)}
         many = Pace().of_many(len(_pipelines(context)))
         return pipeline_defs(self, home, many, but=defined)
+
+
+class KafkaSource(KafkaPipeline):
+    """Write files or a table to a Kafka topic, exactly once.
+
+    Creates the files or the table as a source asset, and the topic as an asset with a partition for each file. Sensors, checks
+    and fields are those of `KafkaPipeline`, with `source.files` or `source.table`, and `into.type: kafka`.
+    """
+
+    @model_validator(mode="after")
+    def _reads_files(self) -> KafkaSource:
+        if self.source.reads_topics:
+            msg = "source.files or source.table is missing: a pipeline of topics is a kpipe_assets.KafkaPipeline"
+            raise ValueError(msg)
+        return self
 
 
 class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
@@ -115,7 +140,7 @@ class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions; see the class."""
         home = Home.at(self.home) if self.home else Home.from_env()
-        defined = {topic_key(topic) for other in _pipelines(context) for topic in topic_names(other, home)}
+        defined = {key for other in _pipelines(context) for key in source_keys(other, home)}
         return catalog(home, but=defined)
 
 
@@ -152,7 +177,7 @@ def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) 
     for pipeline in {pipeline.name: pipeline for pipeline in pipelines.values()}.values():
         try:
             parts.append(pipeline_defs(pipeline, home, pace, topics))
-            topics |= {topic_key(topic) for topic in topic_names(pipeline, home)}
+            topics |= {*source_keys(pipeline, home)}
         except (KpipeError, dg.DagsterError) as error:
             problems[pipeline.name] = error
     loaded = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}

@@ -10,12 +10,14 @@ fakes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import KpipeError, NotAvailable
 from kpipe.interfaces import Destination, Stager, Topics
 from resources.home import Home
 
@@ -70,9 +72,9 @@ class KafkaResource:
 
     def topics(self, pipeline: Pipeline) -> Topics:
         """See `Topicsources`."""
-        from resources.kafka.topic_metadata import KafkaTopics
+        from resources.sources.open_source import topics_of
 
-        return KafkaTopics(pipeline.source, timeout_s=self.operation_timeout_s)
+        return topics_of(pipeline, timeout_s=self.operation_timeout_s)
 
 
 @dataclass
@@ -90,7 +92,7 @@ class SparkResource:
     spark_config: Mapping[str, str] = field(default_factory=dict)
 
     def context(self) -> SparkContext:
-        """Return the SparkContext of this process; start it on the first call."""
+        """Return the SparkContext of this process; start it on the first call, with KPIPE_SPARK=service, too."""
         from resources.spark.driver.session import start
 
         return start(Home.at(self.home).path, self.master, self.spark_config)
@@ -110,21 +112,40 @@ class SparkResource:
         """See `Stagers`.
 
         Raises:
-            NotAvailable, InvalidPipeline: the Spark master is not supported.
+            NotAvailable, InvalidPipeline: the Spark master is not supported, or the service's Spark has other settings.
         """
+        from kpipe_assets.runs.run_spark import service_spark
         from kpipe_assets.runs.runner import real_stager
         from resources.destinations import open_destination
         from resources.spark.cluster.master import check
 
         check(self.master)
         home = Home.at(self.home)
-        return real_stager(pipeline, home, self.context, open_destination(pipeline, home))
+        service = service_spark(home)
+        if service is None:
+            return real_stager(pipeline, home, self.context, open_destination(pipeline, home))
+        if self.master is not None or self.spark_config:
+            raise NotAvailable(
+                "KPIPE_SPARK=service: the Spark resource has settings of its own, but runs use the Spark of kpipe serve",
+                "remove `master` and `spark_config` from the resource, or unset KPIPE_SPARK",
+            )
+        return real_stager(pipeline, home, lambda: service, open_destination(pipeline, home))
 
     def warm(self) -> None:
-        """Start the JVM, and on each core a Python worker with its imports; see `Stagers`."""
+        """Start the JVM, and on each core a Python worker with its imports; see `Stagers`.
+
+        With KPIPE_SPARK=service, let the service start its JVM. A failure is reported by the first batch.
+        """
+        from kpipe_assets.runs.run_spark import service_spark
         from resources.spark.driver.scheduling import warm
 
-        warm(self.context())
+        service = service_spark(Home.at(self.home))
+        if service is None:
+            warm(self.context())
+            return
+        with suppress(KpipeError):
+            service.connect()
+        service.close()
 
     def version(self, pipeline: Pipeline) -> str:
         """See `Stagers`."""

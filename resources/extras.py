@@ -11,14 +11,18 @@ __all__ = ["LIBRARIES", "install_hint", "missing", "require"]
 
 #: The modules that each extra adds. An extra that only combines others (`all`, `demo`) is not listed.
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "azure": ("azure.storage.blob",),
     "delta": ("deltalake",),
+    "gcs": ("google.cloud.storage",),
     "iceberg": ("pyiceberg",),
     "jsonschema": ("jsonschema_rs",),
     "mysql": ("pymysql",),
+    "openlineage": ("openlineage",),
+    "otel": ("opentelemetry",),
     "postgres": ("psycopg",),
     "protobuf": ("grpc_tools",),
     "s3": ("boto3",),
-    "serve": ("fastapi", "uvicorn"),
+    "serve": ("fastapi", "prometheus_client", "starlette", "uvicorn"),
     "spark": ("pyspark", "dagster_pyspark"),
     "ui": ("dagster_webserver", "prometheus_client", "starlette", "uvicorn"),
 }
@@ -49,5 +53,12 @@ def require(extra: str, subject: str) -> None:
         NotAvailable: a module is missing.
     """
     for module in LIBRARIES[extra]:
-        if find_spec(module) is None:
-            raise missing(subject, module.replace("_", "-"), extra)
+        if not _exists(module):
+            raise missing(subject, module.replace("_", "-").replace(".", "-"), extra)
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that contains it
+        return False

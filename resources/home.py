@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.target import NAME
@@ -18,6 +18,8 @@ from kpipe.definition.yaml_codec import from_yaml, line_of, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.ledger import format_version
 from kpipe.run_events import Seen
+from resources.durable_files import make_folder, replace_text, sync
+from resources.object_store.uri import FORMS, expected_form, is_remote
 from resources.permissions import Trust, check, close
 
 __all__ = ["STEPS", "Home"]
@@ -36,11 +38,13 @@ _PARTS = (
     "spark",
     "cache",
     "sql_history",
+    "audits",
+    "chaos",
 )
 _READ = ("pipelines", "state", "data", "environment", "dagster")  # folders whose files kpipe trusts
 
 #: By the format that each upgrades from. The number is written last, so a step must be repeatable.
-STEPS: dict[int, Callable[[Path], None]] = {0: format_version.unchanged}
+STEPS: dict[int, Callable[[Path], None]] = {0: format_version.unchanged, 1: format_version.unchanged}
 
 
 @dataclass(frozen=True)
@@ -81,16 +85,14 @@ class Home:
 
     @property
     def stage(self) -> str:
-        """Location of staged files: KPIPE_STAGING, a folder shared with every worker or `s3://bucket/key`; else `staging`.
+        """Location of staged files: KPIPE_STAGING, a folder shared with every worker or an object store; else `staging`.
 
         Raises:
             InvalidPipeline: KPIPE_STAGING is neither.
         """
         location = os.environ.get("KPIPE_STAGING", "").rstrip("/")
-        if location and not (
-            Path(location).is_absolute() or re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*", location)
-        ):
-            raise InvalidPipeline(f"KPIPE_STAGING is {location!r}", "name a folder by its absolute path, or s3://bucket/key")
+        if location and not (Path(location).is_absolute() or (is_remote(location) and expected_form(location) is None)):
+            raise InvalidPipeline(f"KPIPE_STAGING is {location!r}", f"name a folder by its absolute path, or {FORMS}")
         return location or str(self.staging)
 
     @property
@@ -117,6 +119,11 @@ class Home:
     def logs(self) -> Path:
         """Logs of Spark."""
         return self.path / "logs"
+
+    @property
+    def chaos(self) -> Path:
+        """Copies and reports of `kpipe chaos`."""
+        return self.path / "chaos"
 
     def check(self) -> Home:
         """Reject a home that other users may write to (resources/permissions.py).
@@ -147,7 +154,7 @@ class Home:
         if found < format_version.FORMAT_VERSION:
             for step in format_version.pending(found, STEPS):
                 step(self.path)
-            _replace(self.state / "format_version", f"{format_version.FORMAT_VERSION}\n")
+            replace_text(self.state / "format_version", f"{format_version.FORMAT_VERSION}\n")
 
     def _entries(self, name: str) -> Iterable[Path]:
         """List the files of one of the home's folders."""
@@ -166,7 +173,7 @@ class Home:
         self.check()
         try:
             for folder in (self.path, self.pipelines, self.data, self.staging, self.state, self.logs):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(folder, 0o700)
             self._close()
             with tempfile.TemporaryFile(dir=self.path):
                 pass
@@ -250,9 +257,10 @@ class Home:
         ).about("pipeline", word=name)
 
     def save(self, pipeline: Pipeline) -> Path:
-        """Write the definition atomically, replacing one of the same name."""
+        """Write the definition atomically and durably, replacing one of the same name."""
         file = self.make().pipelines / f"{pipeline.name}.yaml"
-        _replace(file, to_yaml(pipeline))
+        replace_text(file, to_yaml(pipeline))
+        sync(file.parent)
         return file
 
     def remove(self, name: str) -> None:
@@ -274,19 +282,26 @@ class Home:
         self._check(file)
 
         def save(seen: Seen) -> None:
-            _replace(file, json.dumps({"uid": seen.uid, "seq": seen.seq}))
+            replace_text(file, json.dumps({"uid": seen.uid, "seq": seen.seq}))
 
         if not file.exists():
             return Seen(save=save)
         try:
             fields = json.loads(file.read_text())
-            return Seen(str(fields["uid"]), int(fields["seq"]), save)
+            # A run that began before the exchange of a rebuilt table may have written after it.
+            new = self.kept(name, "replaced") or {}
+            found = new if new.get("old") == fields["uid"] else fields
+            return Seen(str(found["uid"]), int(found["seq"]), save)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KpipeError(f"{file} is damaged: {error}", f"remove it if the destination of {name} is correct") from error
 
+    def has_run(self, name: str) -> bool:
+        """Return whether a run of this home has seen a ledger of the pipeline."""
+        return (self.state / f"{name}.json").exists()
+
     def note(self, name: str, state: str, error: str = "") -> None:
         """Record how the pipeline's last run ended, for display: a destination stores it only after its first commit."""
-        _replace(self.state / f"{name}.ended.json", json.dumps({"state": state, "error": error}))
+        self.keep(name, "ended", {"state": state, "error": error})
 
     def noted(self, name: str) -> dict[str, str]:
         """Return `state` and `error` that `note` recorded; empty if nothing was recorded or it cannot be read."""
@@ -295,6 +310,20 @@ class Home:
             return {"state": str(fields["state"]), "error": str(fields["error"])}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
+
+    def keep(self, name: str, part: str, fields: Mapping[str, Any] | None) -> None:
+        """Store fields about a pipeline under the name of a part; None: delete them."""
+        file = self.state / f"{name}.{part}.json"
+        replace_text(file, json.dumps(fields)) if fields is not None else file.unlink(missing_ok=True)
+
+    def kept(self, name: str, part: str) -> dict[str, Any] | None:
+        """Return the fields that `keep` stored; None: there are none.
+
+        Raises:
+            OSError, ValueError: they cannot be read.
+        """
+        file = self.state / f"{name}.{part}.json"
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
     def found(self, name: str) -> tuple[str, ...]:
         """Return topics that the pipeline's pattern has matched, in order; used only to build Dagster's definitions."""
@@ -308,26 +337,4 @@ class Home:
         earlier = self.found(name)
         names = tuple(sorted({*earlier, *topics}))
         if names != earlier:
-            _replace(self.state / f"{name}.topics", "".join(f"{topic}\n" for topic in names))
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write the file atomically.
-
-    Raises:
-        KpipeError: the disk is full, or the file cannot be written.
-    """
-    temporary: str | None = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).replace(file)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise KpipeError(
-            f"cannot write {file}: {error.strerror or error}", "free space or set KPIPE_HOME to a larger disk, then run it again"
-        ) from error
+            replace_text(self.state / f"{name}.topics", "".join(f"{topic}\n" for topic in names))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
 
-__all__ = ["MASK", "Secret", "redact", "secrets_in"]
+from kpipe.definition.secret_values import MASK
 
-MASK = "***"
+__all__ = ["MASK", "Confidential", "Secret", "redact", "secrets_in"]
 
 
 class Secret(str):
@@ -21,9 +22,18 @@ class Secret(str):
         return f"'{MASK}'"
 
 
+@runtime_checkable
+class Confidential(Protocol):
+    """A setting that contains secrets."""
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return values that must never be shown."""
+
+
 def secrets_in(config: Mapping[str, object]) -> tuple[str, ...]:
     """Return the secret values of client settings, for `redact`."""
-    return tuple(str(value) for value in config.values() if isinstance(value, Secret))
+    plain = [str(value) for value in config.values() if isinstance(value, Secret)]
+    return (*plain, *(item for value in config.values() if isinstance(value, Confidential) for item in value.secrets()))
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

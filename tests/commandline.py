@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from kpipe_assets.cli import main
+from tests.patience import looks
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,10 @@ class Kpipe:
 
     def left_behind(self, seconds: float = 300) -> list[str]:
         """Such processes that do not end by themselves: the JVM ends a moment after the run that started it."""
-        until = time.monotonic() + seconds
-        while (left := self.processes()) and time.monotonic() < until:
-            time.sleep(0.1)
+        left: list[str] = []
+        for _ in looks(seconds, 0.1):
+            if not (left := self.processes()):
+                break
         return left
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -22,17 +20,22 @@ from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
 from resources.spark.driver import class_archive
-from tests import hangs, ports
+from tests import crossed, hangs, ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection
 from tests.registry import LocalRegistry
 from tests.servers import kafka_archive
+from tests.servers.azure import AzureServer
+from tests.servers.brokers import running
+from tests.servers.gcs import GcsServer
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.rest import RestServer
 from tests.servers.s3 import S3Server
 
-_COSTS = {"slow": 60, "spark": 40, "heavy": 20, "broker": 10}  # a test of these marks is worth so many others, roughly
+# A test of these marks, or with these fixtures, takes as long as so many others, roughly.
+_COSTS = {"slow": 60, "spark": 40, "heavy": 20, "broker": 10}
+_COSTS_OF_FIXTURES = {"site": 40, "place": 10, "brokers": 10, "mariadb": 10, "postgres": 10}
 
 # `make install` makes one archive for all homes. Where it could not, tests must not make one for each of theirs.
 if not class_archive.installed().is_dir():
@@ -40,6 +43,8 @@ if not class_archive.installed().is_dir():
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1", *kafka_archive.options())
+# Tests wait for compaction, which would look for something to do every 15 s.
+kafka_node.PROPERTIES += "log.cleaner.backoff.ms=1000\n"
 
 # Of all tests, in whatever folder and order: the same examples in each run, so that a run says whether the code has changed.
 # `HYPOTHESIS_PROFILE=thorough` makes long runs over new ones. No deadline: a busy machine makes single examples slow.
@@ -57,7 +62,7 @@ _FAST_PATHS = (
     *("test_architecture.py", "test_docs.py", "test_wheel.py"),
 )
 _NOT_FAST_MARKS = {"broker", "chaos", "heavy", "slow", "spark"}
-_NOT_FAST_FIXTURES = {"apicurio", "java", "mariadb", "postgres", "rest", "running_broker", "s3"}
+_NOT_FAST_FIXTURES = {"apicurio", "azure", "gcs", "java", "mariadb", "postgres", "rest", "running_broker", "s3", "store_server"}
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
@@ -66,18 +71,6 @@ _FAST_SAMPLES = {
     "test_simulation.py": 3,
     "test_times.py": 5,
 }
-
-# Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then, unless told that it
-# is stopped. It imports late: kpipe's modules take half a second of CPU, and are only needed if pytest was killed.
-WATCHDOG = """
-import sys
-from pathlib import Path
-stopped = sys.stdin.read()
-folder = Path(sys.argv[1])
-if not stopped and folder.is_dir():
-    from resources.dev_broker.broker import LocalBroker
-    LocalBroker(folder).stop()
-"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,8 +82,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name tests that hang; reduce the examples of each property, and the cases of the largest tables, under `--fast`."""
+    """Name tests that hang; sample crossed parameters; under `--fast`, reduce examples, and cases of the largest tables."""
     config.pluginmanager.register(hangs)
+    config.pluginmanager.register(crossed)
     Selection.containing = config.getoption("case")
     Selection.one_in = _FAST_SAMPLES if config.getoption("fast") else {}
     if config.getoption("fast") and "HYPOTHESIS_PROFILE" not in os.environ:
@@ -126,7 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         cases = len(getattr(getattr(item, "obj", None), "cases", ()))  # of each_case
-        weights[item.path] += max([1, cases // 25, *(cost for name, cost in _COSTS.items() if name in marks)])
+        costs = [cost for name, cost in _COSTS.items() if name in marks]
+        costs += [cost for name, cost in _COSTS_OF_FIXTURES.items() if name in getattr(item, "fixturenames", ())]
+        weights[item.path] += max([1, cases // 25, *costs])
     items.sort(key=lambda item: -weights[item.path])
 
 
@@ -170,41 +166,24 @@ def free_port() -> Callable[[], int]:
     return ports.free_port
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def running_broker() -> Iterator[Callable[..., LocalBroker]]:
-    """Start the broker of a folder (`start`'s arguments after it); all are stopped at the end, even if pytest is killed."""
-    watched: list[tuple[LocalBroker, subprocess.Popen[bytes]]] = []
-
-    def start(folder: Path, port: int | None = None) -> LocalBroker:
-        broker = LocalBroker(folder)
-        guard = [sys.executable, "-c", WATCHDOG, str(folder)]
-        watched.append((broker, subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)))
-        broker.start(port)
-        return broker
-
-    yield start
-    for broker, watchdog in watched:
-        told = b""
-        with suppress(KpipeError):
-            broker.stop()
-            told = b"stopped"
-        watchdog.communicate(told, timeout=600)
+    """Start the broker of a folder (`start`'s arguments after it); it is stopped after the test, even if pytest is killed."""
+    with ExitStack() as stack:
+        yield lambda folder, port=None: stack.enter_context(running(folder, port))
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(
-    java: JavaHome,
-    running_broker: Callable[..., LocalBroker],
-    free_port: Callable[[], int],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> LocalBroker:
+def kafka_broker(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """One real Kafka for the whole session; tests that stop or break it take `running_broker` and a folder of their own.
 
     KPIPE_TEST_BROKER: the folder of one that runs already, for a session inside of a session.
     """
     if "KPIPE_TEST_BROKER" in os.environ:
-        return LocalBroker(Path(os.environ["KPIPE_TEST_BROKER"]))
-    return running_broker(tmp_path_factory.mktemp("kafka") / "broker", free_port())
+        yield LocalBroker(Path(os.environ["KPIPE_TEST_BROKER"]))
+        return
+    with running(tmp_path_factory.mktemp("kafka") / "broker", free_port()) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -246,6 +225,20 @@ def postgres() -> Iterator[PostgresServer]:
 def s3() -> Iterator[S3Server]:
     """A real object store of the session."""
     with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """An emulator of Google Cloud Storage of the session."""
+    with GcsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureServer]:
+    """An emulator of Azure Blob Storage of the session."""
+    with AzureServer() as server:
         yield server
 
 

@@ -67,11 +67,14 @@ SHELL_EXCEPTIONS = {
     "podman ": _CLUSTER,
     "kubectl ": _CLUSTER,
     "systemctl ": "needs systemd; deploy/kpipe.service is the unit",
+    "pkill ": "would end other services of the machine; tests/kpipe_assets/service/test_serve.py sends the signal",
     "journalctl ": "needs systemd",
     "pip install ": "installs from a package index",
     "curl ": _SERVER,
+    "(umask 077; openssl rand ": "writes a token; test_http_settings.py reads such files",
     "cp .kpipe/": "copies a file",
     "printf ": "tests below run the programs",
+    "duckdb -readonly report.duckdb": "needs DuckDB's shell; test_audit.py runs the file with its package",
 }
 #: Fragments of YAML that are no fields of a pipeline, by how they begin: why.
 YAML_EXCEPTIONS = {

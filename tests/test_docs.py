@@ -331,7 +331,7 @@ def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
         path = prefix + (field.alias or name)
         default = "required" if field.is_required() else field.get_default(call_default_factory=True)
         # Fields of models have fields; start and end are one value that may be written as a model.
-        kinds = () if path.startswith("source.") else (field.annotation, *get_args(field.annotation))
+        kinds = () if path in ("source.start", "source.end") else (field.annotation, *get_args(field.annotation))
         group = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
         if path in ("key_format", "also"):  # described once, as format; as fields of the pipeline and of into
             group = None

@@ -69,7 +69,9 @@ def define(home: Path, **fields: Any) -> None:
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - COMBINED - NO_MODULE))
 def test_every_extra_lists_the_modules_of_its_packages(extra: str) -> None:
     for package in names(extra):
-        modules = {file.parts[0].removesuffix(".py") for file in metadata.files(package) or ()}
+        files = {str(file).removesuffix(".py") for file in metadata.files(package) or ()}
+        # Names of one part, or of three: namespaces have no file of their own.
+        modules = {".".join(name.split("/")[:depth]) for name in files for depth in (1, 3)}
         assert modules & {*LIBRARIES[extra]}, f"{package} provides none of {LIBRARIES[extra]}"
 
 
@@ -107,6 +109,8 @@ def test_texts_name_only_extras_that_exist() -> None:
         (["delta"], ["verify", "orders"], {"into": {"type": "delta", "table": "t"}}),
         (["iceberg"], ["verify", "orders"], {"into": {"type": "iceberg", "table": "t"}}),
         (["s3"], ["verify", "orders"], {"into": {"type": "parquet", "table": "t", "database": "s3://bucket/key"}}),
+        (["gcs"], ["verify", "orders"], {"into": {"type": "parquet", "table": "t", "database": "gs://bucket/key"}}),
+        (["azure"], ["verify", "orders"], {"into": {"type": "delta", "table": "t", "database": "az://container/key"}}),
         (["spark"], ["run", "orders"], {}),
         (["ui"], ["ui"], {}),
         (["protobuf"], ["run", "orders"], {"format": {"type": "protobuf", "schema": _PROTO}}),
@@ -124,11 +128,11 @@ def test_a_missing_library_names_the_extra(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_staging_in_an_object_store_names_its_extra(tmp_path: Path) -> None:
-    into = {"type": "parquet", "table": "t", "database": "s3://bucket/key"}
-    define(tmp_path / "home", into=into)
-    done = without(("boto3",), tmp_path / "home", "run", "orders", KPIPE_STAGING="s3://bucket/staging")
-    assert (done.returncode, install_hint("s3") in done.stderr) == (2, True), done.stderr
+@pytest.mark.parametrize(("extra", "base"), [("s3", "s3://bucket"), ("gcs", "gs://bucket"), ("azure", "az://container")])
+def test_staging_in_an_object_store_names_its_extra(tmp_path: Path, extra: str, base: str) -> None:
+    define(tmp_path / "home", into={"type": "parquet", "table": "t", "database": f"{base}/key"})
+    done = without(LIBRARIES[extra], tmp_path / "home", "run", "orders", KPIPE_STAGING=f"{base}/staging")
+    assert (done.returncode, install_hint(extra) in done.stderr) == (2, True), done.stderr
 
 
 def test_a_catalogue_in_postgres_names_both_extras(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import venv
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -65,7 +66,10 @@ def _closure(kpipe: metadata.Distribution, extras: tuple[str, ...]) -> set[str]:
 
 
 def _link(package: metadata.Distribution, packages: Path, commands: Path) -> None:
-    """Link the files of one package, one by one: namespace packages share a folder."""
+    """Link the files of one package, one by one: namespace packages share a folder.
+
+    Compiled modules are linked, too, as far as there are any: each environment would compile hundreds of them again.
+    """
     for file in package.files or ():
         source = Path(str(package.locate_file(file)))
         target = commands / file.name if ".." in file.parts else packages / file
@@ -73,3 +77,7 @@ def _link(package: metadata.Distribution, packages: Path, commands: Path) -> Non
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(source)
+        if source.suffix == ".py" and (compiled := Path(cache_from_source(source))).is_file():
+            cached = Path(cache_from_source(target))
+            cached.parent.mkdir(exist_ok=True)
+            cached.symlink_to(compiled)

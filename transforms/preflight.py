@@ -108,7 +108,8 @@ def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path
         mode = path.stat().st_mode
     except FileNotFoundError:
         known = shutil.which(given, path=search_path()) if field == "transform.program" and os.sep not in str(given) else None
-        hint = f"write {known} for the one in PATH" if known else f"relative paths start at {base}"
+        base_hint = "check the path" if os.path.isabs(given) else f"relative paths start at {base}"
+        hint = f"write {known} for the one in PATH" if known else base_hint
         raise InvalidPipeline(f"{field}: file {str(given)!r} does not exist", hint) from None
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, up to Python 3.12
         reason = getattr(error, "strerror", None) or str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class Program:
         grace_s: time between TERM and KILL, and how long a descendant may keep stdout open after the program's own
         exit.
         secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.
+        cancelled: returns whether another thread has cancelled the run; not pickled, so only for runs in this process.
     """
 
     argv: tuple[str, ...]
@@ -86,6 +87,7 @@ class Program:
     line_output: bool = True
     grace_s: float = 2.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from kpipe.errors import TransformFailed
+from kpipe.errors import KpipeError, TransformFailed
 from kpipe.failpoints import failpoint
 from transforms.process import PIPE_BYTES, READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
@@ -21,6 +21,7 @@ __all__ = ["Limits", "Program", "Report", "TransformRun", "run"]
 # A program that moves less than this at once is read later: at 500 MB/s it moves half of a pipe in the longest pause.
 _MUCH_BYTES = PIPE_BYTES // 4
 _PAUSE_STEP_S, _MOST_PAUSE_S = 0.00025, 0.001
+_CANCEL_S = 0.2  # how often a run that can be cancelled checks for it while the program does nothing
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class TransformRun:
     Raises:
         TransformFailed: from the iteration, or on entering: not started, exit status, signal, unread input, torn last
             line, too much output, no progress, out of time.
+        KpipeError: from the iteration: cancelled.
     """
 
     def __init__(self, program: Program, blocks: Iterable[bytes | memoryview], *, where: str = "") -> None:
@@ -148,7 +150,7 @@ class TransformRun:
                     self._moved,
                     self._bytes_in + self._bytes_out,
                 )
-                ready = {key.fd for key, _ in selector.select(patience)}
+                ready = {key.fd for key, _ in selector.select(self._at_most(patience))}
                 if patience <= 0 and exited is not None and (self._late or child.stdout not in ready):
                     self._cut = True  # exited, but a descendant keeps stdout open
                     break
@@ -183,6 +185,20 @@ class TransformRun:
                     )
                 if self._pending is not None:
                     self._pause(self._bytes_in + self._bytes_out - transferred)
+
+    def _at_most(self, patience: float) -> float:
+        """Return how long to wait for a pipe.
+
+        Raises:
+            KpipeError: the run was cancelled.
+        """
+        cancelled = self._program.cancelled
+        if cancelled is None:
+            return patience
+        if cancelled():
+            self.close()
+            raise KpipeError(f"transform {escape(self._program.name)}: cancelled")
+        return min(patience, _CANCEL_S)
 
     def _pause(self, transferred: int) -> None:
         """Sleep while the program has a full pipe to read, if it moves little: else each small write of it wakes this process."""

@@ -39,7 +39,7 @@ def _cpu() -> dict[str, float]:
             words, times = " ".join(process.cmdline()), process.cpu_times()
         except psutil.Error:
             continue
-        kind = "workers" if "python_daemon" in words else "jvm" if process.name() == "java" else ""
+        kind = "jvm" if process.name() == "java" else "workers" if "python_daemon" in words else ""
         if kind:
             found[kind] += times.user + times.system + times.children_user + times.children_system
     return found

@@ -86,7 +86,7 @@ class _Others:
         self._pids: dict[str, list[psutil.Process]] = {"jvm": [], "workers": []}
         for process in psutil.Process().children(recursive=True):
             words = " ".join(process.cmdline())
-            kind = "workers" if "python_daemon" in words else "jvm" if process.name() == "java" else ""
+            kind = "jvm" if process.name() == "java" else "workers" if "python_daemon" in words else ""
             if kind:
                 self._pids[kind].append(process)
 

@@ -80,6 +80,7 @@ def _cpu(job: JobSpec, held: RecordBlock) -> float:
 def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
     """Return by batch the seconds until both of Spark's workers used a lookup, and how often each loaded it."""
     from resources.duckdb_engine.expression_checks import checked_selection
+    from resources.lookups.broadcasts import Broadcasts
     from resources.lookups.loader import Lookups
     from resources.spark.driver.session import start
 
@@ -90,11 +91,10 @@ def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
         }
     )  # fmt: skip
     context = start(folder / "home")
-    lookups = Lookups(pipeline, checked_selection(pipeline))
+    lookups, broadcasts = Lookups(pipeline, checked_selection(pipeline)), Broadcasts(context)
     seconds, loaded = [], set()
     for batch in range(batches):
-        lookups.of_batch(str(batch))
-        shipped = lookups.shipped(context)
+        shipped = broadcasts.of(lookups.of_batch(str(batch)))
 
         def task(items: Iterable[int], shipped: Any = shipped) -> Iterator[tuple[int, int]]:
             list(items)

@@ -11,6 +11,7 @@ from kpipe.batch.counts import SETTLED, Counts, total
 from kpipe.batch.table_write import ByLane, Mark, StagedFile, TableReport, TableWrite, combined, of_also
 from kpipe.definition.lookups import Version
 from kpipe.ledger.ledger import LaneChange, Step
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
 from kpipe.topics import PartitionId
 
@@ -25,7 +26,7 @@ class Batch:
     """Bounded ranges, fixed before anything is read; read and committed as a whole. Immutable: a retry may make a new plan.
 
     Attributes:
-        id: unique (uuid4 as hex); the key by which a commit is read back.
+        id: unique, 32 random hexadecimal digits: the key by which a commit is read back, in logs and lineage, and the trace's id.
         pipeline: the pipeline's name.
         steps: one for each lane to read, sorted by partition and offset.
     """
@@ -48,10 +49,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Piece:
-    """Range of one partition that one task reads: a step or a part of one."""
+    """Range of one partition that one task reads: a step or a part of one.
+
+    Attributes:
+        source: the partition.
+        range: the offsets.
+        after: fingerprint of the records before the range, which the task compares; None: nothing to compare.
+        epoch: leader epoch of the partition at plan time, for messages.
+    """
 
     source: PartitionId
     range: Range
+    after: Tail | None = None
+    epoch: int = -1
+
+    @classmethod
+    def of(cls, step: Step, part: Range) -> Piece:
+        """Return a part of a step's range."""
+        return cls(step.source, part, step.after if part.start == step.range.start else None, step.epoch)
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,9 @@ class RangeReport:
         poison_records: records that make the program fail, with the reasons, by offset; they were left out of its input.
         lookups: version of each lookup that was used, by name (kpipe/definition/lookups.py).
         host: the machine that read the range; empty on a single machine.
+        began: wall clock of that machine, seconds since 1970 UTC; 0: unknown.
+        stages: parts of `seconds`: `read`, `program`, `decode`, and `stage` (expressions and files); empty: unknown.
+        tail: fingerprint of the last records that were read; None: none was read.
     """
 
     source: PartitionId
@@ -81,6 +99,9 @@ class RangeReport:
     poison_records: Mapping[int, str] = field(default_factory=dict)
     lookups: Mapping[str, Version] = field(default_factory=dict)
     host: str = ""
+    began: float = 0.0
+    stages: Mapping[str, float] = field(default_factory=dict)
+    tail: Tail | None = None
 
     @property
     def counts(self) -> Counts:
@@ -97,8 +118,9 @@ class Commit:
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must succeed.
         kind: `batch`, or the type of a ledger-only commit: `begin`, `jump`, `loss`, `skip`, `backfill`, `reread`,
-            `retire`, `give_up`, `accept_ledger`, `claim`, `release` (kpipe/ingest/at_most_once.py), `advance`; `rows`, a batch
-            that changes no lane, as `advance` will (`delivery: at_least_once`); or `replay` (kpipe/batch/dead_letter_replay.py).
+            `retire`, `give_up`, `cut`, `accept_log`, `accept_ledger`, `exchange`, `claim`, `release`
+            (kpipe/ingest/at_most_once.py), `advance`; `rows`, a batch that changes no lane, as `advance` will
+            (`delivery: at_least_once`); or `replay` (kpipe/batch/dead_letter_replay.py).
         steps: the ranges, for the history; empty in a ledger-only commit, except for `reread` (ranges to read again)
             and `give_up` (ranges that the receiver may have accepted).
         tables: the writes to each table, in the order of the definition; empty in a ledger-only commit.

@@ -11,11 +11,12 @@ from kpipe.batch.table_write import ByLane
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import StagingFailed
 from kpipe.ledger.ledger import Step
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Overlap, RangeSet
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 
-__all__ = ["collect", "distinct", "lookup_versions", "table_writes", "task_seconds"]
+__all__ = ["collect", "distinct", "lookup_versions", "table_writes", "task_seconds", "with_tails"]
 
 
 def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, Counts]:
@@ -118,6 +119,17 @@ def task_seconds(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, f
     """Return the seconds that tasks spent on each lane's range. A task uses one core and stages one range at a time."""
     by_source = _by_source(reports)
     return {step.lane.key: sum(report.seconds for report in _of(step, by_source)) for step in batch.steps}
+
+
+def with_tails(batch: Batch, reports: Sequence[RangeReport]) -> Batch:
+    """Return the batch with the fingerprint of the last records that were read of each range, for its lane."""
+    by_source = _by_source(reports)
+    return replace(batch, steps=tuple(replace(step, tail=_tail(step, _of(step, by_source))) for step in batch.steps))
+
+
+def _tail(step: Step, mine: Iterable[RangeReport]) -> Tail | None:
+    tails = (report.tail for report in sorted(mine, key=lambda report: report.range))
+    return Tail.of(step.end, [record for tail in tails if tail is not None for record in tail.records], step.epoch)
 
 
 def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeReport]]:

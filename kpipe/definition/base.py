@@ -8,6 +8,6 @@ __all__ = ["Model"]
 
 
 class Model(BaseModel):
-    """A frozen pydantic model; unknown fields are errors."""
+    """A frozen pydantic model; unknown fields are errors, whose texts contain no values: they may be secrets."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)

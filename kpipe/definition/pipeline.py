@@ -5,21 +5,18 @@ One model serves all notations (YAML, Python, SQL). Credentials stay templates s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from kpipe.definition.base import Model
 from kpipe.definition.formats import Format
 from kpipe.definition.lookups import Lookup, check_names
-from kpipe.definition.sink_options import TOPIC
+from kpipe.definition.source import Offsets, Source, Timestamp, not_brokers
 from kpipe.definition.target import NAME, Also, Into, declarations
 from kpipe.definition.transform import Transform
 from kpipe.schema.columns import Columns
-from kpipe.topics import unnamed
 
 __all__ = [
     "Also", "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Shown", "Source",
@@ -30,128 +27,7 @@ Policy = Literal["fail", "dead_letter", "skip"]
 CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "headers"]
 
 
-class Timestamp(Model):
-    """A moment in the topic: the first offset whose record has this timestamp or a later one.
-
-    Attributes:
-        timestamp: ISO 8601; without a zone it is UTC.
-    """
-
-    timestamp: datetime
-
-    @property
-    def ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, Kafka's unit."""
-        moment = self.timestamp if self.timestamp.tzinfo else self.timestamp.replace(tzinfo=timezone.utc)
-        return int(moment.timestamp() * 1000)
-
-
-#: Offsets by partition: its number, or TOPIC:NUMBER where there are several topics.
-_Number = Annotated[int, Field(ge=0)]
-Offsets = dict[_Number | Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}:[0-9]{1,9}$")], _Number]
-
-
-def not_brokers(text: str) -> str:
-    """Return the first part of a list of brokers that is not an address, such as `<host>`; empty if all are valid."""
-    parts = (part.strip() for part in text.split(","))
-    return next((part for part in parts if re.search(r"[<>]|:$|^kafka:/", part, re.IGNORECASE)), "")
-
-
-class Source(Model):
-    """Topics, brokers and credentials to read from. Exactly one of `topic`, `topics`, `topic_pattern`.
-
-    Attributes:
-        brokers: `host:port`, comma-separated or a list; a missing port is 9092.
-        topic: name of a topic.
-        topics: names of several topics.
-        topic_pattern: a regular expression (Python's), searched in the names; internal topics never match.
-        start: where the first run begins; partitions without an offset begin at earliest. So do partitions and topics that
-            appear later.
-        end: exclusive end of a bounded pipeline, fixed at the first plan; None: no end.
-        config: librdkafka settings from a list, without secrets.
-        credentials: librdkafka settings that are secrets.
-        group: a consumer group whose offsets follow the commits, for tools that monitor lag; never read back.
-        on_data_loss: `fail` needs an operator if unread offsets were deleted; `record` marks them as lost and continues.
-    """
-
-    brokers: str | list[str]
-    topic: str | None = None
-    topics: list[str] | None = None
-    topic_pattern: str | None = None
-    start: Literal["earliest", "latest"] | Timestamp | Offsets = "earliest"
-    end: Literal["latest"] | Timestamp | Offsets | None = None
-    config: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    credentials: dict[str, str] = Field(default_factory=dict)
-    group: str | None = Field(default=None, min_length=1)
-    on_data_loss: Literal["fail", "record"] = "fail"
-
-    @property
-    def multi_topic(self) -> bool:
-        """True if partitions are named with their topic: several topics are named, or a pattern selects them."""
-        return self.topic_pattern is not None or len(set(self.topics or ())) > 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Named topics, each once; none if a pattern selects them."""
-        return tuple(dict.fromkeys([self.topic] if self.topic is not None else self.topics or ()))
-
-    def __str__(self) -> str:
-        """Return the topics for messages."""
-        return f"/{self.topic_pattern}/" if self.topic_pattern is not None else ", ".join(self.names)
-
-    @property
-    def bootstrap(self) -> str:
-        """Brokers in the format of Kafka's clients; a missing port is 9092."""
-        parts = self.brokers.split(",") if isinstance(self.brokers, str) else self.brokers
-        hosts = [part.strip() for part in parts if part.strip()]
-        return ",".join(host if re.search(r":\d+$", host) else f"{host}:9092" for host in hosts)
-
-    @field_validator("brokers")
-    @classmethod
-    def _brokers(cls, value: str | list[str]) -> str | list[str]:
-        text = value if isinstance(value, str) else ",".join(value)
-        if not text.strip(" ,"):
-            msg = "names no broker; write host:port"
-            raise ValueError(msg)
-        if wrong := not_brokers(text):
-            msg = f"{wrong!r} is not a broker's address: expected host:port"
-            raise ValueError(msg)
-        return text  # one spelling, so that all notations give equal definitions
-
-    @field_validator("topic", "topics")
-    @classmethod
-    def _topics(cls, value: str | list[str] | None) -> str | list[str] | None:
-        for name in [value] if isinstance(value, str) else value or []:
-            if not TOPIC.fullmatch(name):
-                msg = f"{name!r} is not a topic's name (1 to 249 of letters, digits, '.', '_', '-')"
-                raise ValueError(msg)
-        return value
-
-    @field_validator("topic_pattern")
-    @classmethod
-    def _pattern(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            msg = f"{value!r} is not a regular expression: {error}"
-            raise ValueError(msg) from error
-        return value
-
-    @model_validator(mode="after")
-    def _parts(self) -> Source:
-        for name, given in (("start", self.start), ("end", self.end)):
-            if isinstance(given, dict) and (wrong := unnamed(given, self.multi_topic)):
-                msg = f"{name}: {wrong}"
-                raise ValueError(msg)
-        return self
-
-    @model_validator(mode="after")
-    def _one(self) -> Source:
-        given = [name for name in ("topic", "topics", "topic_pattern") if getattr(self, name) is not None]
-        if len(given) != 1:
-            msg = f"needs exactly one of topic, topics, topic_pattern; {' and '.join(given) or 'none'} given"
-            raise ValueError(msg)
-        return self
+_LONGEST_MS = 366 * 86_400_000  # a year: a longer wait is a mistake, and no clock can wait for any number
 
 
 class BatchLimits(Model):
@@ -168,13 +44,13 @@ class BatchLimits(Model):
         exponential: whether the wait doubles each time.
     """
 
-    interval_ms: int = Field(default=2500, ge=0)
+    interval_ms: int = Field(default=2500, ge=0, le=_LONGEST_MS)
     max_offsets_per_partition: int = Field(default=1_000_000, ge=1)
     max_bytes_per_partition: int | None = Field(default=None, ge=1)
     max_partitions: int | None = Field(default=None, ge=1)
     max_retries: int = Field(default=4, ge=0)
-    retry_interval_ms: int | None = Field(default=None, ge=1)
-    max_retry_interval_ms: int | None = Field(default=None, ge=1)
+    retry_interval_ms: int | None = Field(default=None, ge=1, le=_LONGEST_MS)
+    max_retry_interval_ms: int | None = Field(default=None, ge=1, le=_LONGEST_MS)
     exponential: bool = True
 
     def backoff_s(self, failures: int) -> float:

@@ -11,8 +11,18 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from kpipe.definition.base import Model
 from kpipe.definition.body_template import Template
+from kpipe.definition.secret_values import problem
 
-__all__ = ["TOPIC", "TopicOut", "WebhookOut", "check_header", "check_outlet", "check_url", "is_unnamed", "table_of"]
+__all__ = [
+    "TOPIC",
+    "TopicOut",
+    "WebhookOut",
+    "check_header",
+    "check_outlet",
+    "check_url",
+    "is_unnamed",
+    "table_of",
+]
 
 #: Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic): 1 to 249 of these, not "." or "..".
 TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
@@ -71,7 +81,7 @@ class WebhookOut(Model):
         body: template of one record's body (kpipe/definition/body_template.py); None: an object of all columns.
         envelope: template of a request, with `${records}` (a list of bodies) and `${count}`; None: the list, or with
             `max_records: 1` the only body.
-        headers: headers of every request, without secrets.
+        headers: headers of every request, without secrets: those are `credentials.header.NAME`.
         max_records: maximum number of bodies in a request.
         max_bytes: maximum size of a request; a record with a larger body is rejected.
         concurrency: maximum number of concurrent requests. Records of one key stay in order.
@@ -96,6 +106,7 @@ class WebhookOut(Model):
     def _address(cls, value: str | None) -> str | None:
         if value is not None:
             check_url(value)
+            _refuse_secret(value, "url")
         return value
 
     @field_validator("body", "envelope")
@@ -113,7 +124,15 @@ class WebhookOut(Model):
     def _headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             check_header(name, text)
+            _refuse_secret(text, "headers", name)
         return value
+
+
+def _refuse_secret(value: str, *field: str) -> None:
+    found = problem(("into", *field), value)
+    if found is not None:
+        msg = f"{': '.join((*field[1:], found[0]))}: {found[1]}"
+        raise ValueError(msg)
 
 
 def check_url(url: str) -> None:

@@ -68,6 +68,11 @@ class Into(LakeOut, WebhookOut, TopicOut):
     def _table(cls, value: str) -> str:
         return _table_name(value)
 
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: list[str] | None) -> list[str] | None:
+        return _distinct(value)
+
 
 class Also(Model):
     """A further table for rows of the same records, in the same transaction and at the same place as `into`.
@@ -97,6 +102,11 @@ class Also(Model):
     @classmethod
     def _table(cls, value: str) -> str:
         return _table_name(value)
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: list[str] | None) -> list[str] | None:
+        return _distinct(value)
 
     @field_validator("columns")
     @classmethod
@@ -144,6 +154,13 @@ def _table_name(value: str) -> str:
         msg = f"{value!r}: names that begin with kpipe_ are reserved for the ledger"
         raise ValueError(msg)
     return value
+
+
+def _distinct(key: list[str] | None) -> list[str] | None:
+    if len({name.lower() for name in key or ()}) < len(key or ()):
+        msg = "names a column twice"
+        raise ValueError(msg)
+    return key
 
 
 def _check_update(into: Into | Also) -> None:

@@ -1,7 +1,7 @@
 """Convert YAML to pipelines and back. Errors name file, line and field.
 
 The document is a Dagster component (`type`, `attributes`). Templates `{{ env('NAME') }}` are filled in when the file
-is read, except under `credentials`, which keeps them until a client is made.
+is read, except under `credentials`, which keeps them until a client is made (`references.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import yaml
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import fill
+from kpipe.definition.secret_values import is_credential, may_hide
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["COMPONENT", "filled", "from_yaml", "line_of", "resolve", "to_yaml"]
+__all__ = ["COMPONENT", "SOURCE_COMPONENT", "filled", "from_yaml", "line_of", "resolve", "to_yaml"]
 
-COMPONENT = "kpipe_assets.KafkaPipeline"
-_TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
+COMPONENT, SOURCE_COMPONENT = "kpipe_assets.KafkaPipeline", "kpipe_assets.KafkaSource"
 
 
 # Line breaks of YAML 1.1 other than CR and LF: NEL, LS, PS.
@@ -41,19 +42,7 @@ def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
         InvalidPipeline: a variable is not set and has no default, or the braces contain something else. The message names
             the variable, never a value.
     """
-    values = os.environ if environ is None else environ
-
-    def fill(match: re.Match[str]) -> str:
-        name, default = match.group(2), match.group(4)
-        value = values.get(name, default)
-        if value is None:
-            raise InvalidPipeline(f"environment variable {name} is not set", f"export {name}=...")
-        return value
-
-    filled = _TEMPLATE.sub(fill, text)
-    if "{{" in _TEMPLATE.sub("", text):
-        raise InvalidPipeline("unknown template", "write {{ env('NAME') }} or {{ env('NAME', 'default') }}")
-    return filled
+    return fill(text, os.environ if environ is None else environ)
 
 
 def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None = None) -> Pipeline:
@@ -75,15 +64,22 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
     for key in data:
         if key not in ("type", "attributes"):
             raise InvalidPipeline(f"{file}:{lines.get((str(key),), 1)}: unknown field {key}", "known: type, attributes")
-    if data.get("type") != COMPONENT:
-        raise InvalidPipeline(f"{file}:{lines.get(('type',), 1)}: type is {data.get('type')!r}", f"write `type: {COMPONENT}`")
     attributes = data.get("attributes")
+    component = _component(attributes.get("source") if isinstance(attributes, dict) else None)
+    if data.get("type") != component:
+        raise InvalidPipeline(f"{file}:{lines.get(('type',), 1)}: type is {data.get('type')!r}", f"write `type: {component}`")
     if not isinstance(attributes, dict):
         raise InvalidPipeline(f"{file}:{lines.get(('attributes',), 1)}: attributes are missing")
     try:
         return Pipeline.model_validate(_filled(attributes, (), file, lines, environ))
     except ValidationError as error:
         raise InvalidPipeline(*_words(error, file, lines)) from error
+
+
+def _component(source: Any) -> str:
+    """Return the component of a pipeline with this source."""
+    external = isinstance(source, dict) and any(source.get(name) is not None for name in ("files", "table"))
+    return SOURCE_COMPONENT if external else COMPONENT
 
 
 def _parsed(text: str) -> tuple[Any, dict[tuple[str, ...], int]]:
@@ -106,7 +102,8 @@ def line_of(text: str, field: tuple[str, ...]) -> int:
 
 def to_yaml(pipeline: Pipeline) -> str:
     """Return the YAML document of a pipeline; parsing it gives an equal pipeline."""
-    document = {"type": COMPONENT, "attributes": pipeline.to_dict()}
+    fields = pipeline.to_dict()
+    document = {"type": _component(fields["source"]), "attributes": fields}
     return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
 
 
@@ -153,15 +150,6 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str
     return found
 
 
-_SECRET = (("source", "credentials"), ("into", "credentials"))
-# Fields that may contain a secret by mistake.
-_MAY_HIDE = (("source", "config"), ("into", "database"), ("into", "url"), ("into", "headers"))
-
-
-def _is_secret(path: tuple[str, ...]) -> bool:
-    return path[:2] in _SECRET or (path[:1] == ("lookups",) and path[2:3] == ("credentials",))
-
-
 def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
     """Fill in every template of the attributes, except for credentials.
 
@@ -176,7 +164,7 @@ def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[s
         return {key: _filled(item, (*path, str(key)), file, lines, environ) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, (*path, str(at)), file, lines, environ) for at, item in enumerate(value)]
-    if isinstance(value, str) and not _is_secret(path):
+    if isinstance(value, str) and not is_credential(path):
         try:
             return resolve(value, environ)
         except InvalidPipeline as error:
@@ -210,9 +198,7 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
         return f"{where}: {'.'.join(path)} is missing", ""
     text = first["msg"].removeprefix("Value error, ")
     # Only plain values are printed, and none from fields that may contain a secret by mistake.
-    hidden = (
-        _is_secret(path) or path[:2] in _MAY_HIDE or path[:1] == ("lookups",) or not isinstance(first["input"], str | int | float)
-    )
+    hidden = may_hide(path) or not isinstance(first["input"], str | int | float)
     value = repr(first["input"])
     named = isinstance(first["input"], str) and value in text
     shown = "" if hidden or named else f" (found {value})"

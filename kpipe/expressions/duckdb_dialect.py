@@ -58,6 +58,7 @@ def to_duckdb(text: str) -> str:
     return sql
 
 
+@lru_cache(maxsize=1024)
 def columns_of(text: str) -> frozenset[str]:
     """Return the names that the expression reads: columns, variables with their @, Kafka's coordinates.
 

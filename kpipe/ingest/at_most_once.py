@@ -9,13 +9,14 @@ A batch that fails without being killed releases its claim: the compare-and-swap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kpipe.batch.batch import Batch
 from kpipe.errors import KpipeError
 from kpipe.ingest.delivery import Delivery
 from kpipe.ledger.ledger import LOST, READ, Lane, LaneChange, Ledger, Step
+from kpipe.ledger.tail import Tail
 from kpipe.planning.reconcile import Survey
 from kpipe.run_events import Event
 from kpipe.topics import PartitionId
@@ -48,7 +49,10 @@ class AtMostOnce(Delivery):
 
     def changes(self, batch: Batch) -> tuple[LaneChange, ...]:
         """Return the lane changes of the commit with the rows: the claimed lanes become `read`."""
-        return super().changes(batch) if self._open is None else self._open.landing
+        if self._open is None:
+            return super().changes(batch)
+        tails = {(step.source, step.end): step.tail for step in batch.steps}
+        return tuple(_with_tail(change, tails) for change in self._open.landing)
 
     def landed(self, batch: Batch) -> None:
         """Close the claim of a batch whose rows are committed."""
@@ -58,10 +62,8 @@ class AtMostOnce(Delivery):
     def give_back(self) -> None:
         """Release the claim of a batch that failed: unless it was committed after all, its offsets can be read again.
 
-        If the release fails (the destination is down, or another run has committed), the offsets stay lost. That is
-        an event, not
-        an error: the error of the batch is already being raised.
-        error: the error that made the batch fail is being raised.
+        If the release fails (the destination is down, or another run has committed), the offsets stay lost. That is an event,
+        not an error: the error of the batch is already being raised.
         """
         open, self._open = self._open, None
         if open is None:
@@ -142,6 +144,8 @@ def _before(ledger: Ledger, lane: Lane, begun: int | None) -> list[Lane]:
     for other in reversed(ledger.of(lane.source)):
         if at == begun:
             break
+        if other.tail is not None and other.tail.state:
+            break  # `kpipe verify` reports a log that was cut
         if other.start < at and other.kind == READ and other.next == other.end == at:
             found.insert(0, other)
             at = other.start
@@ -152,5 +156,13 @@ def _folded(lanes: Sequence[Lane], end: int) -> list[LaneChange]:
     """Merge these lanes into one with that end."""
     if not lanes:
         return []
-    first = Lane(lanes[0].source, lanes[0].start, end, end)
+    first = Lane(lanes[0].source, lanes[0].start, end, end, tail=lanes[-1].tail)
     return [LaneChange(lanes[0], first)] * (lanes[0] != first) + [LaneChange(lane, None) for lane in lanes[1:]]
+
+
+def _with_tail(change: LaneChange, tails: Mapping[tuple[PartitionId, int], Tail | None]) -> LaneChange:
+    """Return the change with the fingerprint of the records before the lane's next offset, which are read now."""
+    become = change.become
+    if become is None or (become.source, become.next) not in tails:
+        return change
+    return replace(change, become=replace(become, tail=tails[become.source, become.next]))

@@ -22,9 +22,10 @@ from kpipe.interfaces import Refusing, Stager
 from kpipe.ledger.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.ledger.transitions import skip
 from kpipe.offsets import Range, union
+from kpipe.planning.planner import step_of
 from kpipe.planning.reconcile import Survey
 from kpipe.run_events import Event
-from kpipe.topics import PartitionId
+from kpipe.topics import PartitionId, TopicSnapshot
 
 __all__ = ["BadRecordIsolation", "Skip", "set_aside"]
 
@@ -131,13 +132,14 @@ class BadRecordIsolation:
         self._found = self._found if self._suspects else 0
         return ledger
 
-    def planned(self, ledger: Ledger, id: str) -> Batch | None:
+    def planned(self, ledger: Ledger, snapshot: TopicSnapshot, id: str) -> Batch | None:
         """Return the next part to try; None without one. Parts that another run has read in the meantime are dropped."""
         while self._suspects:
             source, found = self._suspects[0]
             lane = _waiting(ledger, source, found)
             if lane is not None:
-                return Batch(id, ledger.pipeline, (Step(lane, found.end, "offsets"),))
+                step = step_of(ledger, lane, found.end, snapshot.partitions.get(source), "offsets")
+                return Batch(id, ledger.pipeline, (step,))
             self._suspects.pop(0)
         return None
 

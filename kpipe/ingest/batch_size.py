@@ -19,6 +19,8 @@ __all__ = ["BatchSize", "Sized"]
 
 # A batch that is larger than the bound by less than this factor is committed: staging it again costs more than it saves.
 _TOLERANCE = 1.5
+#: Files in a batch: the commit has a row for each, and a topic's ledger stores a commit in one record of 1 MB at most.
+_MOST_SPLITS = 500
 
 
 @runtime_checkable
@@ -36,10 +38,11 @@ class BatchSize:
     Args:
         destination: may be `Sized`.
         batch: limits of the definition.
+        total: most offsets of a batch over all partitions, which then may have as many; None: no limit.
     """
 
-    def __init__(self, destination: Destination, batch: BatchLimits) -> None:
-        self._batch = batch
+    def __init__(self, destination: Destination, batch: BatchLimits, total: int | None = None) -> None:
+        self._batch, self._total = batch, total
         self._destination = destination if isinstance(destination, Sized) else None
         self._means: dict[PartitionId, float] = {}
         self._most: int | None = None
@@ -63,7 +66,10 @@ class BatchSize:
     def limits(self) -> Limits:
         """Return the definition's limits, the known sizes, and the destination's bound, shared by the partitions of a batch."""
         given = self._batch
-        limits = Limits(given.max_offsets_per_partition, given.max_bytes_per_partition, given.max_partitions, dict(self._means))
+        most, partitions = self._total or given.max_offsets_per_partition, given.max_partitions
+        if self._total is not None and partitions is None:
+            partitions = _MOST_SPLITS
+        limits = Limits(most, given.max_bytes_per_partition, partitions, self._total, dict(self._means))
         if self._most is None:
             return limits
         share = max(1, self._most // self._sources)

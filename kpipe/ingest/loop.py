@@ -10,17 +10,18 @@ implement `delivery`, and batch_bisection.py handles records that fail a batch.
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kpipe.batch import dagster_metadata
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes, task_seconds
+from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes, task_seconds, with_tails
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import BrokerUnreachable, Fenced, KpipeError, SchemaConflict
+from kpipe.errors import BrokerUnreachable, CredentialsRefused, Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
@@ -28,7 +29,7 @@ from kpipe.ingest.batch_bisection import BadRecordIsolation, set_aside
 from kpipe.ingest.batch_size import BatchSize
 from kpipe.ingest.delivery import Delivery
 from kpipe.ingest.prefetch import Prefetch
-from kpipe.ingest.staging import StagedBatch, staged_for, tables_of
+from kpipe.ingest.staging import Observed, StagedBatch, staged_for, tables_of
 from kpipe.interfaces import Destination, Resuming, Stager, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import Idle, Limits, lag, plan
@@ -41,27 +42,10 @@ from kpipe.tables.upsert import KeyRule, rows_first
 from kpipe.topics import Part, TopicSnapshot
 from kpipe.verification.commit_order import check_order, why_in_order
 
-__all__ = ["Ingest", "Observed"]
+__all__ = ["Ingest"]
 
 # With an interval of 0, an idle pipeline would keep a core busy with queries; 10 ms cost little.
 _SHORTEST_WAIT_S = 0.01
-
-
-@dataclass(frozen=True)
-class Observed:
-    """Ledger and broker offsets at the start of a pass.
-
-    Attributes:
-        snapshot: topics and offsets of the brokers.
-        ledger: the committed ledger.
-        began: start on the monotonic clock, in seconds.
-        started_ms: start on the wall clock, UTC.
-    """
-
-    snapshot: TopicSnapshot
-    ledger: Ledger
-    began: float
-    started_ms: int
 
 
 @dataclass
@@ -80,6 +64,7 @@ class Ingest:
         stopped: whether to end after the current batch.
         contend: whether a fenced pass is planned and tried again, for runs that hand over to each other.
         `on_work`: called as soon as there are records to stage, so that the engine starts beside the next steps.
+        admission: entered for each pass; may wait first, and yields False if the run is over.
     """
 
     pipeline: Pipeline
@@ -96,6 +81,7 @@ class Ingest:
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
     on_work: Callable[[], None] = lambda: None
+    admission: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
     _turn: int | None = field(default=None, init=False)
     _all_read: bool = field(default=False, init=False)
     _batch: Batch | None = field(default=None, init=False)
@@ -106,7 +92,7 @@ class Ingest:
             foresee=self._foresee,
         )  # fmt: skip
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
-        self.sizes = BatchSize(self.destination, self.pipeline.batch)
+        self.sizes = BatchSize(self.destination, self.pipeline.batch, self.pipeline.source.most_offsets)
         self.delivery = self._delivery()
         read = self.survey.read_ledger
         self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read, self.on_event)
@@ -146,25 +132,30 @@ class Ingest:
     def _passes(self, max_batches: int | None, follow: bool) -> Iterator[Committed | Idle]:
         done = failures = 0
         while not self.stopped() and (max_batches is None or done < max_batches):
-            began = time.monotonic()
             try:
-                result = self.step(last=done + 1 == max_batches)
+                with self.admission() as admitted:
+                    began = time.monotonic()
+                    if not admitted:
+                        return
+                    result = self.step(last=done + 1 == max_batches)
             except KpipeError as error:
                 self.prefetch.drop()
+                self.survey.note_failure(error)
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
+                again |= isinstance(error, CredentialsRefused) and self.pipeline.source.rotates  # perhaps just replaced
                 if isinstance(error, BrokerUnreachable) and not error.reached:
                     again = False
                 if not again or failures > self.pipeline.batch.max_retries:
                     if not self.isolation.failed(error, self._batch):
                         raise
-                    self.on_event(Event("narrowed", self._batch, text=f"{error.what}; searching for the records to skip"))
+                    text = f"{error.what}; searching for the records to skip"
+                    self.on_event(Event("narrowed", self._batch, text=text, error=error))
                     failures = 0
                     continue
                 seconds = self.pipeline.batch.backoff_s(failures)
-                self.on_event(
-                    Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})")
-                )
+                text = f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"
+                self.on_event(Event("retry", self._batch, text=text, error=error))
                 self.wait(seconds)
                 continue
             failures = 0
@@ -254,13 +245,14 @@ class Ingest:
 
     def _next_batch(self, limits: Limits, ledger: Ledger, snapshot: TopicSnapshot) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
-        id = uuid.uuid4().hex
-        return self.isolation.planned(ledger, id) or plan(ledger, snapshot, limits, id, self.only, turn)
+        id = secrets.token_hex(16)
+        return self.isolation.planned(ledger, snapshot, id) or plan(ledger, snapshot, limits, id, self.only, turn)
 
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
         found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.on_event)
+        batch = with_tails(batch, found[-1])
         return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
 
     def _sized(self, observed: Observed, staged: StagedBatch) -> StagedBatch:
@@ -294,7 +286,7 @@ class Ingest:
         tables = table_writes(batch, reports, parts, staged.columns, plain, fans_out(self.pipeline))
         check_dead_letters(self.pipeline, staged.ledger, records, reports)
         check_still_there(self.topics, staged.ledger, batch)
-        self.on_event(Event("staged", batch))
+        self.on_event(Event("staged", batch, reports=tuple(reports)))
         failpoint("collect.all")
         seconds, tasks, lookups = time.monotonic() - staged.began, task_seconds(batch, reports), lookup_versions(reports)
         return Commit(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kpipe.batch.batch import Batch
+from kpipe.batch.coverage import with_tails
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.ingest.staging import StagedBatch, filled, staged, tables_of
@@ -118,7 +119,7 @@ class Prefetch:
             return None
         on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         found = staged(self._pipeline, self._stager, batch, columns, on_event)
-        return StagedBatch(batch, snapshot, ledger, *found, began, started_ms)
+        return StagedBatch(with_tails(batch, found[-1]), snapshot, ledger, *found, began, started_ms)
 
 
 class _Thread:

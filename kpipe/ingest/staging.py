@@ -20,11 +20,28 @@ from kpipe.schema.growth_limits import room
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.topics import TopicSnapshot
 
-__all__ = ["StagedBatch", "filled", "merged", "staged", "staged_for", "tables_of", "wanted"]
+__all__ = ["Observed", "StagedBatch", "filled", "merged", "staged", "staged_for", "tables_of", "wanted"]
 
 # Guards against an endless loop, if each pass finds new columns. Each pass reports all new columns of the whole batch,
 # so a second pass finds none unless the records have changed, which Kafka excludes.
 _MOST_STAGINGS = 3
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Ledger and broker offsets at the start of a pass.
+
+    Attributes:
+        snapshot: topics and offsets of the brokers.
+        ledger: the committed ledger.
+        began: start on the monotonic clock, in seconds.
+        started_ms: start on the wall clock, UTC.
+    """
+
+    snapshot: TopicSnapshot
+    ledger: Ledger
+    began: float
+    started_ms: int
 
 
 @dataclass(frozen=True)

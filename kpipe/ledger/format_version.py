@@ -14,7 +14,7 @@ from kpipe.errors import FormatTooNew, LedgerMismatch
 __all__ = ["FORMAT_VERSION", "MEMBER", "UNVERSIONED", "check", "pending", "unchanged", "upgraded"]
 
 #: The format that this kpipe writes. A change of what any store contains needs a higher number and a step in each registry.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: The format of stores that record no number: those written before there was one.
 UNVERSIONED = 0
 #: The member of a JSON document that records the number.

@@ -3,9 +3,9 @@
 The offsets of a partition are divided into lanes `[start, end)`, which never overlap. At most one is open (`end` is
 None): the live one. A lane is read from its start to its end. `next` is the next offset to read, so `[start, next)` of
 a `read` lane has been read. A jump closes the live lane and adds a `skipped` lane, which a backfill can turn into
-a `read` one later. A loss that an operator accepts becomes a `lost` lane. As lanes are disjoint, live ingest and any
-number of backfills can commit at the same time, each with its own compare-and-swap. No offset is read twice, and
-a lane records each offset that is not read.
+a `read` one later. A loss that an operator accepts becomes a `lost` lane. Offsets that another loader has read are an
+`adopted` lane, which no backfill reads. As lanes are disjoint, live ingest and any number of backfills can commit at the
+same time, each with its own compare-and-swap. No offset is read twice, and a lane records each offset that is not read.
 
 Every change, also the first one of a pipeline, is a `LaneChange`: the expected lane (None: it must not exist) and
 the new lane (None: it is removed, only as part of a split). A destination applies all changes of a commit or none,
@@ -14,146 +14,21 @@ and compares lanes for equality (design.md, rules 2 and 3).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch
+from kpipe.ledger.lanes import ADOPTED, LOST, READ, SKIPPED, Lane, LaneChange, Step
+from kpipe.ledger.tail import SPAN, Tail
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.topics import PartitionId
 
 __all__ = [
-    "LOST",
-    "READ",
-    "SKIPPED",
-    "Conflict",
-    "Lane",
-    "LaneChange",
-    "Ledger",
-    "Step",
-    "check_disjoint",
-    "checksum",
+    "ADOPTED", "LOST", "READ", "SKIPPED", "Conflict", "Lane", "LaneChange", "Ledger", "Step", "check_disjoint", "checksum",
     "verify_checksum",
-]
-
-READ = "read"
-SKIPPED = "skipped"
-LOST = "lost"
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A range of one partition's offsets, and its next offset to read.
-
-    Attributes:
-        source: the partition.
-        start: first offset of the lane.
-        next: next offset to read; `[start, next)` has been read. For a skipped lane: its end if its offsets were tried and
-            failed every batch (`errors.batch: skip`), else its start.
-        end: exclusive end; None while the lane is open (live).
-        kind: `read`, `skipped` (not read on purpose; a backfill can read it) or `lost` (deleted from Kafka before it
-            was read).
-    """
-
-    source: PartitionId
-    start: int
-    next: int
-    end: int | None = None
-    kind: str = READ
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.start <= self.next and (self.end is None or self.next <= self.end)):
-            msg = f"not a lane: {self.source} start {self.start} next {self.next} end {self.end}"
-            raise ValueError(msg)
-        if self.kind != READ and self.end is None:
-            msg = f"a {self.kind} lane has an end: {self.source} from {self.start}"
-            raise ValueError(msg)
-
-    @property
-    def key(self) -> tuple[PartitionId, int]:
-        """Key of the lane in the ledger: partition and first offset."""
-        return self.source, self.start
-
-    @property
-    def open(self) -> bool:
-        """True for the live lane."""
-        return self.end is None
-
-    @property
-    def finished(self) -> bool:
-        """True if nothing is left to read in the lane."""
-        return self.kind != READ or self.next == self.end
-
-    @property
-    def tried(self) -> bool:
-        """True for a skipped lane whose offsets were tried and failed every batch."""
-        return self.next > self.start
-
-    @property
-    def checksum(self) -> int:
-        """Checksum of the lane: 63 bits over all its fields."""
-        topic = self.source.topic
-        values = (topic.cluster, topic.topic_id, topic.name, self.source.partition, self.start, self.next, self.end, self.kind)
-        return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest(), "big") >> 1
-
-    def advanced(self, to: int) -> Lane:
-        """Return the lane with everything before `to` read."""
-        return replace(self, next=to)
-
-
-@dataclass(frozen=True)
-class LaneChange:
-    """Compare-and-swap of one lane: the expected lane and the new one."""
-
-    expect: Lane | None
-    become: Lane | None
-
-    def __post_init__(self) -> None:
-        if self.expect is None and self.become is None:
-            msg = "lane change without an expected and a new lane"
-            raise ValueError(msg)
-        if self.expect and self.become and self.expect.key != self.become.key:
-            msg = f"lane change: the key must stay the same: expected {self.expect.key}, found {self.become.key}"
-            raise ValueError(msg)
-
-    @property
-    def key(self) -> tuple[PartitionId, int]:
-        """Key of the lane that changes."""
-        lane = self.expect or self.become
-        assert lane is not None
-        return lane.key
-
-
-@dataclass(frozen=True)
-class Step:
-    """One lane's part of a batch: the lane at plan time, and the exclusive end of the range.
-
-    Attributes:
-        lane: the lane; the range starts at its `next`.
-        end: exclusive end of the range.
-        closed_by: what limited the range: `caught_up` (no more records), `offsets` or `bytes` (a limit).
-    """
-
-    lane: Lane
-    end: int
-    closed_by: str = "caught_up"
-
-    @property
-    def source(self) -> PartitionId:
-        """Partition of the lane."""
-        return self.lane.source
-
-    @property
-    def range(self) -> Range:
-        """Range `[lane.next, end)` that the step reads."""
-        return Range(self.lane.next, self.end)
-
-    @property
-    def change(self) -> LaneChange:
-        """Change of the lane when the step is committed."""
-        return LaneChange(self.lane, self.lane.advanced(self.end))
+]  # fmt: skip
 
 
 def checksum(lanes: Iterable[Lane | None]) -> int:
@@ -222,17 +97,25 @@ class Ledger:
         read = [lane for lane in lanes if lane.kind == READ]
         return next((lane for lane in lanes if lane.open), read[-1] if read else None)
 
+    def tail(self, lane: Lane) -> Tail | None:
+        """Return the fingerprint of the records before the lane's next offset, or else of those before a lane not far below."""
+        if lane.next > lane.start:
+            return lane.tail
+        below = (x for x in reversed(self.of(lane.source)) if x.tail is not None and x.next <= lane.next)
+        found = next((x.tail for x in below), None)
+        return found if found is not None and found.start >= lane.next - SPAN else None
+
     def committed(self, source: PartitionId) -> RangeSet:
         """Return the ranges of the partition that have been read."""
         return RangeSet.of(Range(x.start, x.next) for x in self.of(source) if x.kind == READ)
 
     def unread(self, source: PartitionId, kind: str) -> RangeSet:
-        """Return the `skipped` or `lost` ranges of the partition."""
+        """Return the `skipped`, `lost` or `adopted` ranges of the partition."""
         return RangeSet.of(Range(x.start, x.end) for x in self.of(source) if x.kind == kind and x.end is not None)
 
     def begun(self, source: PartitionId) -> frozenset[int]:
         """Return the offsets at which reading of the partition may have begun: starts of lanes that were read, lost or tried."""
-        return frozenset(lane.start for lane in self.of(source) if lane.kind != SKIPPED or lane.tried)
+        return frozenset(lane.start for lane in self.of(source) if lane.kind in (READ, LOST) or lane.tried)
 
     def overtaken(self, lane: Lane) -> bool:
         """Return whether later offsets of the partition have been read."""

@@ -1,4 +1,4 @@
-"""Lane changes without rows: begin, jump, accept a loss, open a backfill, skip, reread, retire.
+"""Lane changes without rows: begin, adopt, jump, accept a loss or a cut log, open a backfill, skip, reread, retire.
 
 Each function returns the lane changes of one decision. They are committed in a ledger-only commit, with the same
 compare-and-swap as a batch: a decision is recorded completely or not at all.
@@ -6,14 +6,17 @@ compare-and-swap as a batch: a decision is recorded completely or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger, Step
+from kpipe.ledger.ledger import ADOPTED, LOST, READ, SKIPPED, Lane, LaneChange, Ledger, Step
+from kpipe.ledger.tail import ACCEPTED, CUT, Tail
 from kpipe.offsets import Range, RangeSet
 from kpipe.topics import PartitionId
 
-__all__ = ["accept_loss", "backfill", "begin", "clear", "give_up", "jump", "reread", "retire", "skip"]
+__all__ = [
+    "accept_log", "accept_loss", "adopt", "backfill", "begin", "clear", "give_up", "jump", "mark_cut", "reread", "retire", "skip",
+]  # fmt: skip
 
 
 def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
@@ -30,6 +33,26 @@ def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) 
     lanes = [Lane(source, at, at, None if end is None else max(at, end))]
     if log_start < at:
         lanes.insert(0, Lane(source, log_start, log_start, at, SKIPPED))
+    return tuple(LaneChange(None, lane) for lane in lanes)
+
+
+def adopt(source: PartitionId, at: int, log_start: int) -> tuple[LaneChange, ...]:
+    """Make the first lanes of a partition that another loader has read up to offset `at`.
+
+    All offsets below `at` become adopted, whether the log still contains them or not. Offsets from `at` up to the log start, if
+    it is higher, were deleted unread: they become lost.
+
+    Args:
+        source: the partition.
+        at: next offset of the other loader.
+        log_start: first offset that exists.
+    """
+    start = max(at, log_start)
+    lanes = [Lane(source, start, start)]
+    if at < start:
+        lanes.insert(0, Lane(source, at, at, start, LOST))
+    if at > 0:
+        lanes.insert(0, Lane(source, 0, 0, at, ADOPTED))
     return tuple(LaneChange(None, lane) for lane in lanes)
 
 
@@ -127,7 +150,7 @@ def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChan
     fresh: list[Lane] = []
     for lane in lanes:
         if lane.start < to and (lane.end is None or lane.end > to):
-            changes.append(LaneChange(lane, replace(lane, next=min(lane.next, to), end=to)))
+            changes.append(LaneChange(lane, _until(lane, to)))
             fresh.append(Lane(source, to, to, lane.end))
         elif lane.start >= to:
             fresh.append(Lane(source, lane.start, lane.start, lane.end))
@@ -144,7 +167,39 @@ def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChan
 def retire(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
     """Stop reading the partition; its read offsets stay in the ledger."""
     waiting = (lane for lane in ledger.of(source) if not lane.finished)
-    return tuple(LaneChange(lane, None if lane.next == lane.start else replace(lane, end=lane.next)) for lane in waiting)
+    return tuple(LaneChange(lane, None if lane.next == lane.start else lane.closed()) for lane in waiting)
+
+
+def mark_cut(ledger: Ledger, source: PartitionId, offset: int, before: str) -> tuple[LaneChange, ...]:
+    """Record that the log has another record at an offset than the one with that hash; marked lanes stay as they are."""
+    known = (lane for lane in ledger.of(source) if lane.tail is not None and lane.tail.state not in (CUT, ACCEPTED))
+    found = (lane for lane in known if lane.tail is not None and lane.tail.has(offset, before))
+    return tuple(LaneChange(lane, replace(lane, tail=lane.tail and lane.tail.marked(CUT))) for lane in found)
+
+
+def accept_log(ledger: Ledger, source: PartitionId, others: Collection[tuple[PartitionId, int]] = ()) -> tuple[LaneChange, ...]:
+    """Continue a partition whose log was cut where its lanes are; finished lanes keep the mark, for `kpipe verify`.
+
+    Args:
+        ledger: the committed ledger.
+        source: the partition.
+        others: keys of lanes that another decision changes.
+    """
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        if lane.tail is not None and lane.tail.state == CUT and lane.key not in others:
+            changes.append(LaneChange(lane, lane.closed()))
+            if not lane.finished:
+                changes.append(LaneChange(None, Lane(source, lane.next, lane.next, lane.end)))
+    return tuple(changes)
+
+
+def _until(lane: Lane, to: int) -> Lane:
+    """Return the lane up to an offset from which on everything is read again; it keeps the mark of a log that was cut."""
+    if lane.next <= to:
+        return replace(lane, end=to)
+    marked = lane.tail is not None and lane.tail.state in (CUT, ACCEPTED)
+    return replace(lane, next=to, end=to, tail=Tail.made(to, state=ACCEPTED) if marked else None)
 
 
 def _leave_behind(ledger: Ledger, source: PartitionId, to: int, kind: str) -> tuple[LaneChange, ...]:
@@ -166,4 +221,4 @@ def _split(lane: Lane, to: int, kind: str, tried: bool = False) -> tuple[LaneCha
     behind = Lane(lane.source, lane.next, to if tried else lane.next, to, kind)
     if lane.start == lane.next:
         return (LaneChange(lane, behind),)
-    return (LaneChange(lane, replace(lane, end=lane.next)), LaneChange(None, behind))
+    return (LaneChange(lane, lane.closed()), LaneChange(None, behind))

@@ -7,7 +7,7 @@ more is an error. A plan never changes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from kpipe.batch.batch import Batch
@@ -15,7 +15,7 @@ from kpipe.errors import OffsetsBeyondEnd, OffsetsLost, SourceIdentityChanged, T
 from kpipe.ledger.ledger import Lane, Ledger, Step
 from kpipe.topics import Part, PartitionId, PartitionState, TopicId, TopicSnapshot, chosen
 
-__all__ = ["Idle", "Limits", "arrivals", "check_source", "lag", "losses", "plan"]
+__all__ = ["Idle", "Limits", "arrivals", "check_source", "disappeared", "lag", "losses", "plan", "step_of"]
 
 # The probe for records of unknown size: max_bytes_per_partition needs a mean size. At Kafka's default maximum of 1 MB
 # a record, a worker may have to store 10 GB on disk, not in memory.
@@ -30,6 +30,7 @@ class Limits:
         offsets: offsets of one partition.
         bytes: bytes of one partition; None: no limit.
         partitions: partitions in a batch; None: all.
+        total: offsets of all partitions together; None: no limit.
         bytes_per_offset: mean size so far, by partition.
         unknown_bytes: mean size for other partitions; None: they are probed.
     """
@@ -37,6 +38,7 @@ class Limits:
     offsets: int = 1_000_000
     bytes: int | None = None
     partitions: int | None = None
+    total: int | None = None
     bytes_per_offset: Mapping[PartitionId, float] = field(default_factory=dict)
     unknown_bytes: float | None = None
 
@@ -82,35 +84,40 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
     for topic in sorted(known):
         now = present.get(topic.name)
         if now is None and snapshot.means(topic.name) and not forgetting:
-            _check_gone(ledger, topic)
+            _check_gone(ledger, topic, snapshot.noun)
         if now is None or now in known:
             continue
-        if now.cluster != topic.cluster:
+        if snapshot.appearing:
+            what = f"{snapshot.noun} {topic.name} was replaced: expected content {topic.topic_id}, found {now.topic_id}"
+        elif now.cluster != topic.cluster:
             what = f"topic {topic.name}: the brokers belong to a different cluster: expected {topic.cluster}, found {now.cluster}"
         else:
             what = f"topic {topic.name} was recreated: expected topic id {topic.topic_id}, found {now.topic_id}"
         heads = ", ".join(f"{s.partition}: {n}" for s, n in ledger.positions().items() if s.topic == topic)
+        check = "restore it, or write new content to a new name" if snapshot.appearing else "check source.brokers"
         raise SourceIdentityChanged(
             f"{what} (next offsets in the ledger: {heads})",
-            f"check source.brokers; to read the new topic from its start and keep the rows: kpipe run {ledger.pipeline}"
+            f"{check}; to read the new {snapshot.noun} from its start and keep the rows: kpipe run {ledger.pipeline}"
             " --on-new-topic begin",
         )
+    existing = set(present.values())
     for source in ledger.sources():
-        if source.topic in present.values():
-            _check_partition(ledger, source, snapshot.partitions.get(source))
+        if source.topic in existing:
+            _check_partition(ledger, source, snapshot.partitions.get(source), snapshot.noun)
 
 
-def _check_gone(ledger: Ledger, topic: TopicId) -> None:
+def _check_gone(ledger: Ledger, topic: TopicId, noun: str) -> None:
     heads = {s: n for s, n in ledger.positions().items() if s.topic == topic}
     if any(not lane.finished for source in heads for lane in ledger.of(source)):
         words = ", ".join(f"{s.partition}: {n}" for s, n in heads.items())
         raise TopicGone(
-            f"topic {topic.name} no longer exists in cluster {topic.cluster} (next offsets in the ledger: {words})",
+            f"{noun} {topic.name} no longer exists in {'cluster ' if noun == 'topic' else ''}{topic.cluster}"
+            f" (next offsets in the ledger: {words})",
             f"recreate it; or, to continue without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
         )
 
 
-def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState | None) -> None:
+def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState | None, noun: str) -> None:
     for lane in ledger.of(source):
         if lane.finished:
             continue
@@ -125,6 +132,11 @@ def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState 
                 f"{source}: offsets [{lane.next}, {gone}) were deleted from Kafka before they were read"
                 f" (log start {state.log_start})",
                 f"to record them as lost and continue: kpipe run {ledger.pipeline} --on-data-loss record",
+            )
+        if lane.next > state.high and noun != "topic":
+            raise OffsetsBeyondEnd(
+                f"{noun} {source.topic.name} was truncated: expected its end at {lane.next} or later, found {state.high}",
+                f"restore it; or remove it, and continue: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
             )
         if lane.next > state.high:
             raise OffsetsBeyondEnd(
@@ -141,6 +153,13 @@ def losses(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
         for source, state in sorted(snapshot.partitions.items())
         if any(not lane.finished and lane.next < state.log_start for lane in ledger.of(source))
     )
+
+
+def disappeared(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
+    """Return the partitions with unfinished lanes whose topics belong to the snapshot and no longer exist."""
+    present = {topic.name for topic in snapshot.topics()}
+    missing = [s for s in ledger.sources() if s.topic.name not in present and snapshot.means(s.topic.name)]
+    return tuple(source for source in missing if any(not lane.finished for lane in ledger.of(source)))
 
 
 def arrivals(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
@@ -188,28 +207,45 @@ def plan(
             continue
         unfinished = [lane for lane in ledger.of(source) if not lane.finished]
         lanes += len(unfinished)
-        ready = [step for step in (_step(lane, state, limits) for lane in unfinished) if step is not None]
+        ready = [step for step in (_step(ledger, lane, state, limits) for lane in unfinished) if step is not None]
         if ready:
             steps.append(_first(ready, turn))
         for lane in unfinished:
             end = state.high if lane.end is None else min(lane.end, state.high)
             waiting += max(0, end - max(lane.next, state.end))
     if steps:
-        return Batch(batch_id, ledger.pipeline, _fair(steps, limits.partitions, turn))
+        return Batch(batch_id, ledger.pipeline, _within(_fair(steps, limits.partitions, turn), limits.total, turn))
+    if snapshot.appearing and snapshot.partitions:
+        return Idle("open_transaction" if waiting else "caught_up", waiting)
     if not lanes:
         known = any(chosen(source, only) for source in ledger.sources() if source in snapshot.partitions)
         return Idle("finished" if known else "no_partitions")
     return Idle("open_transaction" if waiting else "caught_up", waiting)
 
 
-def _step(lane: Lane, state: PartitionState, limits: Limits) -> Step | None:
+def _step(ledger: Ledger, lane: Lane, state: PartitionState, limits: Limits) -> Step | None:
     end = state.end if lane.end is None else min(lane.end, state.end)
     if end <= lane.next:
         return None
     most, reason = limits.of(lane.source)
     if end - lane.next > most:
-        return Step(lane, lane.next + most, reason)
-    return Step(lane, end)
+        return step_of(ledger, lane, lane.next + most, state, reason)
+    return step_of(ledger, lane, end, state)
+
+
+def step_of(ledger: Ledger, lane: Lane, end: int, state: PartitionState | None, closed_by: str = "caught_up") -> Step:
+    """Return a lane's part of a batch, which begins by comparing the records before it with those that were read.
+
+    Args:
+        ledger: the committed ledger.
+        lane: the lane.
+        end: exclusive end of the range.
+        state: offsets of the partition; None: unknown.
+        closed_by: what limited the range.
+    """
+    tail = ledger.tail(lane)
+    after = tail and tail.comparable(0 if state is None else state.log_start)
+    return Step(lane, end, closed_by, after, -1 if state is None else state.epoch)
 
 
 def _first(ready: list[Step], turn: int) -> Step:
@@ -232,3 +268,16 @@ def _fair(steps: list[Step], most: int | None, turn: int) -> tuple[Step, ...]:
     first = (turn * most) % len(steps)
     chosen = (steps[first:] + steps[:first])[:most]
     return tuple(sorted(chosen, key=lambda step: (step.source, step.range)))
+
+
+def _within(steps: tuple[Step, ...], most: int | None, turn: int) -> tuple[Step, ...]:
+    """Return as many steps as have this number of offsets together, at least one; they take turns. The last one may be cut."""
+    if most is None or sum(len(step.range) for step in steps) <= most:
+        return steps
+    first, left, result = turn % len(steps), most, []
+    for step in steps[first:] + steps[:first]:
+        if left <= 0:
+            break
+        result.append(step if len(step.range) <= left else replace(step, end=step.range.start + left, closed_by="offsets"))
+        left -= len(step.range)
+    return tuple(sorted(result, key=lambda step: (step.source, step.range)))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kpipe.batch.batch import Commit
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import LedgerMismatch, OffsetsBeyondEnd, OffsetsLost, TopicGone
+from kpipe.errors import KpipeError, LedgerMismatch, LogTruncated, OffsetsBeyondEnd, OffsetsLost, TopicGone
 from kpipe.failpoints import failpoint
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LOST, READ, LaneChange, Ledger, Step
-from kpipe.planning.planner import arrivals, check_source, losses
+from kpipe.planning.planner import arrivals, check_source, disappeared, losses
 from kpipe.planning.start_offsets import beginnings, check_bounds
 from kpipe.run_events import Decisions, Event, Seen, ledger_only
-from kpipe.topics import TopicSnapshot
+from kpipe.topics import PartitionId, TopicSnapshot, part
 from kpipe.verification.commit_order import check_change, is_ordered
+
+#: Partitions that a note lists; a folder may have thousands of new files.
+_MOST_LISTED = 100
 
 
 @dataclass
@@ -125,6 +129,9 @@ class Survey:
                 lanes = [c.become for c in changes if c.become is not None and c.become.kind == LOST]
                 lost = ", ".join(f"{lane.source} [{lane.start}, {lane.end})" for lane in lanes)
                 ledger = self.decide("loss", changes, f"lost: {lost}; {self.decisions.who or 'on_data_loss: record'}")
+            if (removed := disappeared(ledger, snapshot)) and snapshot.appearing:
+                changes = [change for source in removed for change in transitions.retire(ledger, source)]
+                ledger = self.decide("retire", changes, f"removed: {_listed(map(str, removed))}; on_data_loss: record")
         if not new_topic:
             check_source(ledger, snapshot, self.forgetting)
         fresh = arrivals(ledger, snapshot)
@@ -132,7 +139,7 @@ class Survey:
             changes = beginnings(self.pipeline.source, self.topics, ledger, snapshot, fresh)
             if isinstance(begun := ledger.apply(changes), Ledger):
                 self.foresee(begun, snapshot)
-            words = ", ".join(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
+            words = _listed(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
             ledger = self.decide("begin", changes, f"begin: {words}" + (f"; {self.decisions.who}" if new_topic else ""))
         check_source(ledger, snapshot, self.forgetting)
         check_bounds(self.pipeline.source, ledger, snapshot)
@@ -148,6 +155,35 @@ class Survey:
         words = ", ".join(f"{step.source} {step.range}" for step in steps)
         note = f"give_up: batch {begun.id}: {words}; the receiver may have taken part of it; {self.decisions.who}"
         return self.decide("give_up", transitions.give_up(ledger, begun.steps), note, steps, begun.id)
+
+    def note_failure(self, error: KpipeError) -> None:
+        """Record that the log of partitions was cut, so that `kpipe verify` reports it, and name the statements that decide.
+
+        Other errors leave nothing in the ledger. A failure to record it is an event: the error is already being raised.
+        """
+        if not isinstance(error, LogTruncated):
+            return
+        found = [(*item.record, item.before) for item in (error, *error.others) if item.record is not None]
+        heads: dict[PartitionId, int] = {}
+        try:
+            ledger = self.read_ledger()
+            changes = [change for item in found for change in transitions.mark_cut(ledger, *item)]
+            heads = {source: offset for source, offset in ledger.positions().items() if source in {item[0] for item in found}}
+            if changes:
+                self.decide("cut", changes, f"cut: {'; '.join(item.what for item in (error, *error.others))}")
+        except KpipeError as failed:
+            self.on_event(Event("decided", text=f"that the log was cut could not be recorded: {failed}"))
+        error.hint = self._cut_hint(heads)
+
+    def _cut_hint(self, heads: Mapping[PartitionId, int]) -> str:
+        several = self.pipeline.source.multi_topic
+        now = json.dumps({str(part(source, several)): offset for source, offset in heads.items()})
+        first = json.dumps(str(next((part(source, several) for source in heads), 0)))
+        to = f"ALTER PIPELINE {self.pipeline.name} SET OFFSETS"
+        return (
+            f"compare table and topic; to also read the log as it is now from offset N: {to} '{{{first}: N}}' REREAD; to continue"
+            f" without that: {to} '{now}'"
+        )
 
     def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = "") -> Ledger:
         """Commit a decision without rows, and read the ledger again.
@@ -176,3 +212,10 @@ class Survey:
     ) -> None:
         """Commit lane changes without any other check."""
         self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version, batch))
+
+
+def _listed(items: Iterable[str]) -> str:
+    """Join texts for a note; of many, only the first and their number."""
+    texts = list(items)
+    more = f" and {len(texts) - _MOST_LISTED:,} more" if len(texts) > _MOST_LISTED else ""
+    return ", ".join(texts[:_MOST_LISTED]) + more

@@ -2,8 +2,9 @@
 
 Forward: the offsets in between become skipped, so that a backfill can read them later. Back to where no later offset has
 been read, or where the rows were cleared: reading restarts there, in order. Back over skipped offsets: they are read
-together with new ones, exactly once. Back over offsets that have been read: only on explicit demand, as rows are
-duplicated; the ledger records it.
+together with new ones, exactly once. Back over offsets that have been read, or adopted from another loader: only on
+explicit demand, as rows are duplicated; the ledger records it. Each of them, also to where a partition is, accepts a log that
+was cut (kpipe/ledger/tail.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 
 from kpipe.errors import InvalidStatement
 from kpipe.ledger import transitions
-from kpipe.ledger.ledger import LOST, SKIPPED, Lane, LaneChange, Ledger, Step
-from kpipe.offsets import Range
+from kpipe.ledger.ledger import ADOPTED, LOST, SKIPPED, Lane, LaneChange, Ledger, Step
+from kpipe.offsets import Range, RangeSet
 from kpipe.topics import Part, PartitionId, TopicSnapshot, chosen, parts
 
 __all__ = ["Decision", "backfills", "forget", "no_partition", "set_offsets"]
@@ -29,7 +30,7 @@ class Decision:
     """One ledger-only commit.
 
     Attributes:
-        kind: `jump`, `rewind`, `backfill`, `reread` or `retire`, as in `kpipe_commits`.
+        kind: `jump`, `rewind`, `backfill`, `reread`, `retire` or `accept_log`, as in `kpipe_commits`.
         changes: lane changes.
         note: description of the decision.
         steps: for `reread`: the ranges that had been read, for the history.
@@ -67,16 +68,25 @@ def set_offsets(
                 f"use an offset from {state.log_start} to {state.high}",
             )
         at = _head(ledger, source)
-        if at is None or to == at:
+        if at is None:
             continue
-        if to > at:
-            found.setdefault("jump", []).append(_ahead(ledger, source, live, to))
-        elif not any(item.end > to for item in (*ledger.committed(source), *ledger.unread(source, LOST))):
-            found.setdefault("rewind", []).append(_again(ledger, source, to))
+        item: _Item = ((), "", ())
+        if to == at:
+            pass
+        elif to > at:
+            item = _ahead(ledger, source, live, to)
+            found.setdefault("jump", []).append(item)
+        elif not any(item.end > to for item in (*_read(ledger, source), *ledger.unread(source, LOST))):
+            item = _again(ledger, source, to)
+            found.setdefault("rewind", []).append(item)
         elif reread:
-            found.setdefault("reread", []).append(_again(ledger, source, to))
+            item = _again(ledger, source, to)
+            found.setdefault("reread", []).append(item)
         else:
-            found.setdefault("backfill", []).append(_back(ledger, source, Range(to, at)))
+            item = _back(ledger, source, Range(to, at))
+            found.setdefault("backfill", []).append(item)
+        if accepted := transitions.accept_log(ledger, source, {change.key for change in item[0]}):
+            found.setdefault("accept_log", []).append((accepted, f"{source} at {at}", ()))
     return tuple(
         Decision(
             kind,
@@ -95,6 +105,11 @@ def _head(ledger: Ledger, source: PartitionId) -> int | None:
     return live.next if live is not None else lanes[-1].end if lanes else None
 
 
+def _read(ledger: Ledger, source: PartitionId) -> RangeSet:
+    """Return the offsets that have been read, by the pipeline or by the loader that it was adopted from."""
+    return RangeSet.of([*ledger.committed(source), *ledger.unread(source, ADOPTED)])
+
+
 def _ahead(ledger: Ledger, source: PartitionId, live: Lane | None, to: int) -> _Item:
     if live is None or not live.open:
         ends = ledger.of(source)[-1].end
@@ -105,7 +120,7 @@ def _ahead(ledger: Ledger, source: PartitionId, live: Lane | None, to: int) -> _
 
 
 def _back(ledger: Ledger, source: PartitionId, wanted: Range) -> _Item:
-    done = [Range(max(x.start, wanted.start), x.end) for x in ledger.committed(source) if x.end > wanted.start]
+    done = [Range(max(x.start, wanted.start), x.end) for x in _read(ledger, source) if x.end > wanted.start]
     if done:
         raise InvalidStatement(
             f"{source}: offsets {' '.join(map(str, done))} have been read",

@@ -48,6 +48,8 @@ def beginnings(
         log_start = snapshot.partitions[item].log_start
         start = starts.get(item, log_start)
         end = None if wanted.end is None else ends.get(item, log_start)
+        if snapshot.partitions[item].complete:
+            end = snapshot.partitions[item].end
         if end is not None and start > end:
             raise InvalidPipeline(
                 f"source.start: {item} would begin at {start}, beyond its end {end}", "set source.end to this start or later"
@@ -70,7 +72,7 @@ def check_bounds(wanted: Source, ledger: Ledger, snapshot: TopicSnapshot) -> Non
     ends = wanted.end if isinstance(wanted.end, dict) else {}
     for source in sorted(snapshot.partitions):
         lanes = ledger.of(source)
-        if not lanes:
+        if not lanes or snapshot.appearing:  # files have no bounds
             continue
         last = lanes[-1].end
         if (last is None) != (wanted.end is None):

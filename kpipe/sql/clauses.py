@@ -9,14 +9,15 @@ from typing import Any
 from lark import Token, Tree
 
 from kpipe.definition.pipeline import Timestamp
+from kpipe.definition.references import from_statement, mentions_reference, without_references
+from kpipe.definition.secret_values import problem
 from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.quoting import name, unquoted
 from kpipe.sql import unsupported_clauses
 from kpipe.sql.ast import child, children, string, strings, token, wrong
-from kpipe.sql.masking import TEMPLATE, from_statement, is_secret
 from kpipe.sql.statements import Moment
-from kpipe.topics import Part
+from kpipe.topics import PART, Part
 
 __all__ = [
     "LIMITS", "batch_limit", "config", "credential", "credentials", "filled", "json_object", "moment", "number",
@@ -39,13 +40,18 @@ RETRIES = {
 }
 _ARCHIVES = (".tar.gz", ".tgz", ".zip")
 _MOST_DIGITS = 18  # more than an offset can have
-_PART = re.compile(r"[A-Za-z0-9._-]{1,249}:[0-9]{1,9}")
+_PART = re.compile(PART)
 
 
 def filled(text: str, tree: Tree[Token]) -> str:
     """Fill in the templates of a text from the environment."""
+    if not mentions_reference(text):
+        return text
+    kept = from_statement(text)
+    if mentions_reference(without_references(kept)):
+        wrong(tree, "invalid reference", "write ${env:NAME} or ${env:NAME:-default}")
     try:
-        return resolve(from_statement(text)) if TEMPLATE.search(text) else text
+        return resolve(kept)
     except InvalidPipeline as error:
         wrong(tree, error.what, error.hint)
 
@@ -82,12 +88,9 @@ def config(tree: Tree[Token]) -> dict[str, Any]:
 
 def setting(tree: Tree[Token], key: str, value: Any) -> Any:
     """Convert a value of CONFIG."""
-    if is_secret(key):
-        wrong(
-            tree,
-            f"CONFIG: {key} is a secret",
-            f"""write it under CREDENTIALS, as a template: '{{"{key}": "${{env:NAME}}"}}'""",
-        )
+    found = problem(("source", "config", key), value)
+    if found is not None:
+        wrong(tree, f"CONFIG: {key} {found[0]}", f"""write it under CREDENTIALS: '{{"{key}": "${{env:NAME}}"}}'""")
     if isinstance(value, dict | list):
         instead = "let this machine resolve the brokers' names" if key == "spoof.dns" else 'write {"name": "value"}'
         wrong(tree, f"CONFIG: {key}: expected a text or a number", instead)
@@ -104,12 +107,9 @@ def credential(tree: Tree[Token], key: str, value: object) -> str:
     if not isinstance(value, str):
         wrong(tree, f"CREDENTIALS: {key}: expected a text")
     kept = from_statement(value)
-    if "{{" not in kept and key != "sasl.username":
-        wrong(
-            tree,
-            f"CREDENTIALS: {key} is a literal, which would be stored with the definition",
-            f"""export it, and write the variable: '{{"{key}": "${{env:NAME}}"}}'""",
-        )
+    found = problem(("source", "credentials", key), kept)
+    if found is not None:
+        wrong(tree, f"CREDENTIALS: {key} {found[0]}", found[1])
     return kept
 
 

@@ -9,7 +9,7 @@ from lark import Token, Tree
 from kpipe.definition.pipeline import Pipeline
 from kpipe.sql import source_clauses as source
 from kpipe.sql import target_clauses as target
-from kpipe.sql.ast import children, names
+from kpipe.sql.ast import children, names, token, wrong
 from kpipe.sql.fields import Fields
 from kpipe.sql.source_positions import Places
 from kpipe.sql.unsupported_clauses import refuse
@@ -39,6 +39,9 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
             _CLAUSES[clause.data](fields, clause)
     source.split_endpoint(fields)
     topics = fields.values["source"]
+    sink = fields.values.get("into", {}).get("type") == "kafka"
+    if (word := token(tree, "SOURCE")) is not None and not (sink and {"files", "table"} & topics.keys()):
+        wrong(word, "CREATE SOURCE PIPELINE: expected FILES or TABLE, and INTO KAFKA", "remove SOURCE, or write both")
     into = fields.values.setdefault("into", {"table": _plain(str(topics.get("topic") or "table"))})
     if fields.skips_all and not fields.rule:
         into["on_conflict"] = "ignore"
@@ -46,7 +49,7 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
     if pipeline_name:
         fields.set(("name",), pipeline_name[0], next(children(tree, "name")), "the pipeline's name")
     else:
-        fields.values["name"] = into["table"]
+        fields.values["name"] = into.get("table") or _plain(str(into["topic"]))
     typed = fields.values.get("transform", {}).get("stdin") == "arrow"
     fields.values.setdefault("format", {}).setdefault("type", "arrow" if typed else "csv")  # csv: SingleStore's default
     target.check_columns(fields)
@@ -66,6 +69,8 @@ def _plain(topic: str) -> str:
 # order) and OFFSETS METADATA GC (kpipe reads no files).
 _CLAUSES: dict[str, _Clause] = {
     "kafka": source.kafka,
+    "files": source.files,
+    "source_table": source.source_table,
     "topics": source.topics,
     "topic_pattern": source.topic_pattern,
     "config": source.config,
@@ -80,6 +85,7 @@ _CLAUSES: dict[str, _Clause] = {
     "lookup": source.lookup,
     "options": source.options,
     "into_table": target.into_table,
+    "into_kafka": target.into_kafka,
     "also": target.also,
     "format": target.format,
     "schema": target.schema,

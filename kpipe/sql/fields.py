@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from lark import Token, Tree
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import problems
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.languages import read_expression
 from kpipe.sql import clauses
@@ -170,22 +171,28 @@ class Fields:
         """Validate the fields, and return the definition.
 
         Raises:
-            Wrong: a field is invalid; the error points at its clause.
+            Wrong: a field is invalid, or is a literal secret; the error points at its clause.
         """
+        for path, (what, hint) in problems(self.values):
+            self._wrong(tree, path, what, hint)
         try:
             return Pipeline.model_validate(self.values)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             path = tuple(str(part) for part in first["loc"])
             text = first["msg"].removeprefix("Value error, ")
-            exact = next((path[:end] for end in range(len(path), 0, -1) if path[:end] in self._places), None)
-            near = next((place for place in self._places if place[:1] == path[:1]), None) if self.options is None else None
-            if exact or near is None:
-                node, clause = self._places[exact] if exact else (self.options or tree, "OPTIONS" if self.options else "")
-            else:
-                node, clause = self._places[near][0], ""
-            rest = ".".join(path[len(exact) :] if exact else path)
-            wrong(node, ": ".join(part for part in (clause, rest, text[:1].lower() + text[1:]) if part))
+            self._wrong(tree, path, text[:1].lower() + text[1:])
+
+    def _wrong(self, tree: Tree[Token], path: tuple[str, ...], text: str, hint: str = "") -> NoReturn:
+        """Raise an error about a field at the clause that set it, or near it."""
+        exact = next((path[:end] for end in range(len(path), 0, -1) if path[:end] in self._places), None)
+        near = next((place for place in self._places if place[:1] == path[:1]), None) if self.options is None else None
+        if exact or near is None:
+            node, clause = self._places[exact] if exact else (self.options or tree, "OPTIONS" if self.options else "")
+        else:
+            node, clause = self._places[near][0], ""
+        rest = ".".join(path[len(exact) :] if exact else path)
+        wrong(node, ": ".join(part for part in (clause, rest, text) if part), hint)
 
 
 def _merged(fields: Mapping[str, Any], more: Mapping[str, Any], clash: Callable[[str], None], path: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ start: statement _SEMICOLON?
           | show_create | extract | infer | infer_table | clear | backfill | replay | create_inferred | profile | show_profile
           | truncate | delete | reset
 
-create: "CREATE" or_replace? AGGREGATOR? "PIPELINE" if_not_exists? name "AS" "LOAD" "DATA" _source \
+create: "CREATE" or_replace? (AGGREGATOR | SOURCE)? "PIPELINE" if_not_exists? name "AS" "LOAD" "DATA" _source \
         _source_clause* _into _row_clause* (_shaping _target_clause*)? also*
 or_replace: "OR" "REPLACE"
 if_not_exists: "IF" "NOT" "EXISTS"
@@ -53,8 +53,10 @@ create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _s
 profile: PROFILE "PIPELINE" name ("LIMIT" INT)?
 show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name ("ON" "NODE" INT)?
 
-_source: kafka | link | other_source
+_source: kafka | files | source_table | link | other_source
 kafka: KAFKA string
+files: FILES string
+source_table: TABLE qualified place "ORDER" "BY" name
 link: LINK qualified string
 other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG | KAFKACONNECT) string
 
@@ -90,8 +92,9 @@ options: OPTIONS string
 
 moment: EARLIEST | LATEST | TIMESTAMP string | string
 
-_into: into_table | into_procedure
+_into: into_table | into_kafka | into_procedure
 into_table: "INTO" "TABLE" qualified key? place?
+into_kafka: "INTO" KAFKA string key?
 into_procedure: "INTO" PROCEDURE qualified
 key: "KEY" "(" name ("," name)* ")"
 place: "IN" name string?

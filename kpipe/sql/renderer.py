@@ -6,15 +6,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kpipe.definition.json_path import parse_path, write_path
 from kpipe.definition.lookups import KINDS
 from kpipe.definition.pipeline import Pipeline, Timestamp
+from kpipe.definition.references import to_statement
+from kpipe.definition.secret_values import masked
+from kpipe.definition.sink_options import table_of
 from kpipe.errors import InvalidPipeline, InvalidStatement
 from kpipe.expressions.languages import write_expression
 from kpipe.expressions.quoting import quoted, quoted_name
 from kpipe.sql import statements as s
 from kpipe.sql.clauses import LIMITS, RETRIES
-from kpipe.sql.masking import masked_credentials, to_statement
+from kpipe.sql.format_renderer import format_clauses
 from kpipe.sql.parser import read
 from kpipe.topics import Part
 
@@ -22,8 +24,6 @@ __all__ = ["to_sql", "write"]
 
 _RETRY = {field: name for name, field in RETRIES.items() if field != "max_retries"}
 _STDIN = {"lines": "LINES", "length-prefixed": "LENGTH_PREFIXED", "json": "JSON", "arrow": "ARROW"}
-_FIELDS = (("delimiter", "TERMINATED BY"), ("quote", "ENCLOSED BY"), ("escape", "ESCAPED BY"))
-_LINES = (("line_end", "TERMINATED BY"), ("line_start", "STARTING BY"))
 
 
 def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = False) -> str:
@@ -32,14 +32,16 @@ def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = F
     Raises:
         InvalidPipeline: a field has no representation in a statement.
     """
-    words = ["CREATE", *(["OR REPLACE"] if or_replace else []), "PIPELINE", *(["IF NOT EXISTS"] if if_not_exists else [])]
-    fields = pipeline.to_dict()
-    parts = (fields["source"], fields["into"], *fields.get("lookups", {}).values())
-    masked = [masked_credentials(part) for part in parts]
+    sink = not pipeline.source.reads_topics and pipeline.into.type == "kafka"
+    kind = ["SOURCE", "PIPELINE"] if sink else ["PIPELINE"]
+    words = ["CREATE", *(["OR REPLACE"] if or_replace else []), *kind, *(["IF NOT EXISTS"] if if_not_exists else [])]
+    given = pipeline.to_dict()
+    fields = masked(given)
+    hides = fields != given
     typed = pipeline.format.type == "arrow"  # its format has no clause
-    lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields, typed)]
+    lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields, typed, sink)]
     text = "\n".join(line for line in lines if line) + ";"
-    if not any(masked):
+    if not hides:
         _prove(text, s.Create(pipeline, or_replace, if_not_exists))
     return text
 
@@ -56,8 +58,16 @@ def _prove(text: str, statement: s.Statement) -> None:
 def _source(fields: dict[str, Any]) -> Iterator[str]:
     """Yield the clauses before INTO, and remove their fields."""
     source, batch = fields.pop("source"), fields.pop("batch", {})
-    endpoint, topic = source.pop("brokers"), source.pop("topic", None)
-    yield f"AS LOAD DATA KAFKA {quoted(endpoint if topic is None else f'{endpoint}/{topic}')}"
+    endpoint, topic = source.pop("brokers", None), source.pop("topic", None)
+    if (files := source.pop("files", None)) is not None:
+        yield f"AS LOAD DATA FILES {quoted(files.pop('path'))}"
+        source |= {"files": files} if files else {}
+    elif (table := source.pop("table", None)) is not None:
+        name, place = ".".join(map(quoted_name, table.pop("name").split("."))), quoted(table.pop("database"))
+        yield f"AS LOAD DATA TABLE {name} IN {table.pop('type')} {place} ORDER BY {quoted_name(table.pop('column'))}"
+        source |= {"table": table} if table else {}
+    else:
+        yield f"AS LOAD DATA KAFKA {quoted(endpoint if topic is None else f'{endpoint}/{topic}')}"
     if "topics" in source:
         yield f"TOPICS ({', '.join(map(quoted, source.pop('topics')))})"
     if "topic_pattern" in source:
@@ -104,7 +114,7 @@ def _lookup(name: str, fields: dict[str, Any]) -> str:
     return f"LOOKUP {quoted_name(name)} KEY ({', '.join(map(quoted_name, key))}) FROM {place}{rest}"
 
 
-def _target(fields: dict[str, Any], typed: bool) -> Iterator[str]:
+def _target(fields: dict[str, Any], typed: bool, sink: bool) -> Iterator[str]:
     """Yield OPTIONS, INTO and the clauses after it. OPTIONS contains all fields without a clause."""
     into = fields.pop("into")
     values, key = fields.pop("format", {}), fields.pop("key_format", None)
@@ -113,6 +123,9 @@ def _target(fields: dict[str, Any], typed: bool) -> Iterator[str]:
     if "credentials" in into:
         into["credentials"] = {name: to_statement(value) for name, value in into["credentials"].items()}
     update = into.pop("update", {}) if into.pop("on_conflict", None) == "update" else None
+    endpoint = f"{into.pop('brokers', '')}/{into.pop('topic', '')}" if sink else ""
+    if sink and table != table_of(endpoint.rpartition("/")[2]):
+        into["table"] = table
     rest = {name: value for name, value in {**fields, "into": into}.items() if value != {}}
     for group, part in (("format", values), ("key_format", key or {})):
         if part.pop("booleans", "json") == "json" and part.get("type", "json") == "json" and "mapping" in part:
@@ -123,15 +136,13 @@ def _target(fields: dict[str, Any], typed: bool) -> Iterator[str]:
     if rest:
         yield f"OPTIONS {_json(rest)}"
     place = f" IN {quoted_name(kind or 'duckdb')}" + (f" {quoted(database)}" if database is not None else "")
-    yield (
-        f"INTO TABLE {quoted_name(table)}"
-        + (f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else "")
-        + (place if kind is not None or database is not None else "")
-    )
+    target = f"INTO KAFKA {quoted(endpoint)}" if sink else f"INTO TABLE {quoted_name(table)}"
+    target += f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else ""
+    yield target + (place if not sink and (kind is not None or database is not None) else "")
     if not typed:
-        yield from _format(values, "")
+        yield from format_clauses(values, "")
     if key is not None:
-        yield from _format(key, " KAFKA KEY")
+        yield from format_clauses(key, " KAFKA KEY")
     yield from _computed(columns, where, update)
     for item in also:
         yield from _also(item)
@@ -156,47 +167,6 @@ def _also(fields: dict[str, Any]) -> Iterator[str]:
     key = f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else ""
     yield f"ALSO INTO TABLE {quoted_name(table)}{key}" + (f" SETTINGS {_json(fields)}" if fields else "")
     yield from _computed(columns, where, update)
-
-
-def _format(fields: Mapping[str, Any], key: str) -> Iterator[str]:
-    yield f"FORMAT {fields.get('type', 'json').upper()}{key}"
-    for clause, options in (("FIELDS", _FIELDS), ("LINES", _LINES)):
-        parts = [f"{words} {quoted(fields[field])}" for field, words in options if field in fields]
-        if parts:
-            yield f"{clause} {' '.join(parts)}"
-    if "skip_lines" in fields:
-        yield f"IGNORE {fields['skip_lines']} LINES"
-    if "null" in fields:
-        yield f"NULL DEFINED BY {quoted(fields['null'])}" + (" OPTIONALLY ENCLOSED" if fields.get("null_quoted") else "")
-    if "registry" in fields:
-        yield f"SCHEMA REGISTRY {quoted(fields['registry'])}"
-    if "schema" in fields:
-        yield f"SCHEMA {quoted(fields['schema'])}"
-    for field in ("descriptors", "message"):
-        if field in fields:
-            yield f"{field.upper()} {quoted(fields[field])}"
-    if fields.get("validate"):
-        yield "VALIDATE"
-    if "mapping" in fields:
-        yield "(\n    " + ",\n    ".join(_mapped(name, value) for name, value in fields["mapping"].items()) + "\n)"
-    if "fields" in fields:
-        yield f"({', '.join(map(_column, fields['fields']))})"
-
-
-def _mapped(name: str, value: str | Mapping[str, Any]) -> str:
-    path = value if isinstance(value, str) else value["path"]
-    text = f"{_column(name)} <- {write_path(parse_path(path))}"
-    return text if isinstance(value, str) else f"{text} DEFAULT {_literal(value['default'])}"
-
-
-def _column(name: str) -> str:
-    return name if name.startswith("@") else quoted_name(name)
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return {None: "NULL", True: "TRUE", False: "FALSE"}[value] if value is None or isinstance(value, bool) else repr(value)
 
 
 def _assignments(columns: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from kpipe.sql import clauses
 from kpipe.sql.ast import child, children, names, string, strings, token, wrong
 from kpipe.sql.fields import Fields
 
-__all__ = ["choose", "split_endpoint"]
+__all__ = ["choose", "parts_of_endpoint", "split_endpoint"]
 
 _RULES = {"REPLACE": "replace", "SKIP DUPLICATE KEY ERRORS": "ignore", "ON DUPLICATE KEY UPDATE": "update"}
 
@@ -21,21 +21,44 @@ def kafka(fields: Fields, tree: Tree[Token]) -> None:
     fields.set(("source", "brokers"), fields.endpoint[0], tree, "KAFKA")
 
 
+def files(fields: Fields, tree: Tree[Token]) -> None:
+    """Convert FILES 'path with wildcards'."""
+    fields.set(("source", "files", "path"), clauses.filled(string(tree), tree), tree, "FILES")
+
+
+def source_table(fields: Fields, tree: Tree[Token]) -> None:
+    """Convert TABLE name IN type 'database' ORDER BY column."""
+    written, place = names(next(children(tree, "qualified"))), child(tree, "place")
+    if place is None or not strings(place):
+        wrong(
+            tree, "TABLE: the database is missing", "write TABLE name IN postgres 'postgresql://user@host/database' ORDER BY id"
+        )
+    given = (("name", ".".join(written)), ("type", names(place)[0]), ("column", names(tree)[0]))
+    for field, value in (*given, ("database", clauses.filled(string(place), place))):
+        fields.set(("source", "table", field), value, tree, "TABLE")
+
+
 def split_endpoint(fields: Fields) -> None:
     """Split KAFKA into brokers and topic, after all clauses are known."""
     source = fields.values["source"]
     if fields.endpoint is None or "topics" in source or "topic_pattern" in source:
         return
     text, tree = fields.endpoint
-    brokers, slash, topic = text.rpartition("/")
-    if not slash or not topic:
-        wrong(tree, "KAFKA: the topic is missing", "write 'host:port/topic', or add TOPICS ('a', 'b')")
-    if not_brokers(brokers):
-        wrong(tree, f"KAFKA: {brokers} is not a broker's address: expected host:port", "write 'host:port,host:port/topic'")
+    brokers, topic = parts_of_endpoint(text, tree, "or add TOPICS ('a', 'b')")
     source["brokers"] = brokers
     many = [part.strip() for part in topic.split(",")]
     field = "topics" if len(many) > 1 else "topic"
     fields.set(("source", field), many if len(many) > 1 else topic, tree, "KAFKA")
+
+
+def parts_of_endpoint(text: str, tree: Tree[Token], otherwise: str = "") -> tuple[str, str]:
+    """Split 'brokers/topic'."""
+    brokers, slash, topic = text.rpartition("/")
+    if not slash or not topic:
+        wrong(tree, "KAFKA: the topic is missing", ", ".join(filter(None, ("write 'host:port/topic'", otherwise))))
+    if not_brokers(brokers):
+        wrong(tree, f"KAFKA: {brokers} is not a broker's address: expected host:port", "write 'host:port,host:port/topic'")
+    return brokers, topic
 
 
 def topics(fields: Fields, tree: Tree[Token]) -> None:

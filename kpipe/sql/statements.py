@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from kpipe.topics import Part
 __all__ = [
     "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",
     "Infer", "Moment", "Placed", "Query", "ReloadLookups", "ReloadTransform", "Replay", "Reset", "SetField", "SetOffsets",
-    "ShowCreate", "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test", "Truncate",
+    "ShowCreate", "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test", "Truncate", "changes",
 ]  # fmt: skip
 
 #: A position: `earliest`, `latest`, a time, or next offsets by partition.
@@ -267,3 +268,23 @@ Statement = (
     Create | Alter | Drop | Start | StartMany | Stop | StopAll | Detach | Test | ShowPipelines | ShowCreate | Extract | Infer
     | ClearErrors | Backfill | Replay | Truncate | Reset | Query
 )  # fmt: skip
+
+
+def changes(statement: Statement) -> Collection[str] | None:
+    """Return the pipelines whose definition, switch, position or rows a statement changes; None: any of them.
+
+    A type of statement that is missing here is an error of the type checker.
+    """
+    match statement:
+        case Create():
+            return (statement.pipeline.name,)
+        case Alter() | Drop() | Start() | Stop() | Detach() | Backfill() | Replay():
+            return (statement.pipeline,)
+        case Reset():
+            return statement.pipelines
+        case ClearErrors():
+            return None if statement.pipeline is None else (statement.pipeline,)
+        case StartMany() | StopAll() | Truncate():
+            return None
+        case Test() | ShowPipelines() | ShowCreate() | Extract() | Infer() | Query():
+            return ()

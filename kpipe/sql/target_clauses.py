@@ -10,7 +10,7 @@ from lark import Token, Tree
 from kpipe.sql import clauses
 from kpipe.sql.ast import child, children, names, string, strings, token, wrong
 from kpipe.sql.fields import Fields
-from kpipe.sql.source_clauses import choose
+from kpipe.sql.source_clauses import choose, parts_of_endpoint
 from kpipe.sql.unsupported_clauses import refuse
 
 __all__ = ["check_columns"]
@@ -32,13 +32,27 @@ def into_table(fields: Fields, tree: Tree[Token]) -> None:
             fields.set(("into", "database"), clauses.filled(text, place), place, "IN")
 
 
+def into_kafka(fields: Fields, tree: Tree[Token]) -> None:
+    """Convert INTO KAFKA 'brokers/topic' [KEY (...)]."""
+    key = child(tree, "key")
+    brokers, topic = parts_of_endpoint(clauses.filled(string(tree), tree), tree)
+    for field, value in (("type", "kafka"), ("brokers", brokers), ("topic", topic)):
+        fields.set(("into", field), value, tree, "INTO KAFKA")
+    if key is not None:
+        fields.set(("into", "key"), names(key), key, "KEY")
+
+
 def format(fields: Fields, tree: Tree[Token]) -> None:
     """Convert FORMAT type [KAFKA KEY], to which the next clauses belong."""
     fields.format = "key_format" if child(tree, "kafka_key") is not None else "format"
     word = token(tree, "JSON", "CSV", "AVRO", "PROTOBUF", "RAW", "PARQUET")
     assert word is not None
     if word.type == "PARQUET":
-        refuse(tree, "FORMAT PARQUET")
+        if "files" not in fields.values["source"] or fields.format != "format":
+            refuse(tree, "FORMAT PARQUET")
+        fields.set(("source", "files", "type"), "parquet", tree, "FORMAT")
+        fields.set(("format", "type"), "json", tree, "FORMAT PARQUET")
+        return
     clause = "FORMAT" if fields.format == "format" else "FORMAT ... KAFKA KEY"
     fields.set((fields.format, "type"), word.type.lower(), tree, clause)
 

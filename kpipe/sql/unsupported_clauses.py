@@ -11,13 +11,18 @@ from kpipe.sql.ast import Node, wrong
 
 __all__ = ["elsewhere", "refuse", "remote_transform"]
 
-_FILES = "kpipe reads Kafka only", "write KAFKA 'host:port/topic'"
+_STORES = (
+    "paths name their store",
+    "write CREATE SOURCE PIPELINE ... LOAD DATA FILES '/folder/*.csv' or 's3://bucket/folder/*.csv' INTO KAFKA 'host:port/topic'",
+)
+_OTHERS = "kpipe reads Kafka and files only", "write KAFKA 'host:port/topic'"
 _REASONS: dict[str, tuple[str, str]] = {
     "LINK": (
         "kpipe stores no connections apart from pipelines",
         "write KAFKA 'host:port/topic' with CONFIG and CREDENTIALS",
     ),
-    **dict.fromkeys(("S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG"), _FILES),
+    **dict.fromkeys(("S3", "FS", "AZURE", "GCS"), _STORES),
+    **dict.fromkeys(("HDFS", "MONGODB", "MYSQL", "ICEBERG"), _OTHERS),
     "KAFKACONNECT": (
         "kpipe runs no source connectors",
         "run the connector in Kafka Connect, and read its topic: KAFKA 'host:port/topic'",
@@ -49,7 +54,10 @@ _REASONS: dict[str, tuple[str, str]] = {
         "kpipe has no query plans to show",
         "run TEST PIPELINE, which writes nothing; query kpipe_batches for times and rates",
     ),
-    "DROP FILE": ("kpipe reads Kafka only", "write DROP PARTITION or DROP ORPHAN PARTITIONS to remove partitions"),
+    "DROP FILE": (
+        "a file that was read is never read again",
+        "write DROP ORPHAN PARTITIONS to continue without files that were removed",
+    ),
     "DELETE ... WHERE": (
         "kpipe verify counts every loaded row, and could not distinguish deleted rows from lost ones",
         "filter them with WHERE in CREATE OR REPLACE PIPELINE, then reload the table with RESET PIPELINE; DELETE FROM"

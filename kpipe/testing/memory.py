@@ -28,6 +28,7 @@ from kpipe.ledger.ledger import Ledger, checksum, verify_checksum
 from kpipe.schema.columns import Columns
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
 from kpipe.topics import Part, PartitionId, part
+from kpipe.verification.recount import Adopted, adopted
 from kpipe.verification.verify import Entry, Recount, TableRecount
 
 __all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "read_json_lines"]
@@ -95,7 +96,9 @@ class MemoryDestination:
         """Read every committed range of the pipeline, in order of commit."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
-            return [] if known is None else [entry for done, _ in known.commits.values() for entry in entries(done.commit)]
+            return (
+                [] if known is None else [entry for done, _ in known.commits.values() for entry in entries(done.commit, done.seq)]
+            )
 
     def recount(self) -> Recount:
         """Count the rows and dead letters."""
@@ -126,7 +129,10 @@ class MemoryDestination:
         named = all("_kafka_topic" in row for row in rows) and len({topic.name for _, topic in told}) == len(told)
         if len(told) == 1 or named:
             wrong, repeated = _ranges(rows, [entry for _, entry in writers], len(told) > 1)
-        return TableRecount(Counter(_part(row) for row in rows), expected, repeated, wrong)
+        taken = (item for item in self.store.pipelines.values() if any(table == name for _, table in item.commits.values()))
+        foreign = adopted(item.ledger for item in taken)
+        mine = (row for row in rows if not _is_foreign(row, foreign))
+        return TableRecount(Counter(_part(row) for row in mine), expected, repeated, wrong)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Read the rows of the view `kpipe_<name>`, newest first, with the columns that a fake supports."""
@@ -246,6 +252,14 @@ def _ranges(rows: Sequence[Row], entries: Sequence[Entry], multi_topic: bool) ->
         if not entry.counts.given and sum(counts) > len(counts):
             repeated[number] += sum(counts) - len(counts)
     return wrong, repeated
+
+
+def _is_foreign(row: Row, foreign: Adopted) -> bool:
+    """Return whether a row is at an offset that another loader had read before the pipeline began."""
+    topics = {topic for topic, _ in foreign}
+    topic = str(row.get("_kafka_topic", next(iter(topics)) if len(topics) == 1 else ""))
+    offset = row.get("_kafka_offset")
+    return offset is not None and offset < foreign.get((topic, int(row["_kafka_partition"])), 0)
 
 
 def _part(row: Row) -> Part:

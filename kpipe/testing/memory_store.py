@@ -77,11 +77,11 @@ class MemoryStore:
         self.faults += [fault] * times
 
 
-def entries(commit: Commit) -> list[Entry]:
+def entries(commit: Commit, seq: int = 0) -> list[Entry]:
     """Return the ranges of a commit with their counts."""
     again, loose, given_up = commit.kind in ("reread", "give_up"), commit.kind == "rows", commit.kind == "give_up"
     counts = {step: commit.counts.get(step.lane.key, Counts()) for step in commit.steps}
-    return [Entry(commit.id, step.source, step.range, counts[step], again, loose, given_up) for step in commit.steps]
+    return [Entry(commit.id, step.source, step.range, counts[step], again, loose, given_up, seq=seq) for step in commit.steps]
 
 
 def _view_pipelines(pipeline: str, table: str, known: Registered) -> list[Row]:

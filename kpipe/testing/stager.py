@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile, TableReport
+from kpipe.batch.batch import Batch, Counts, Piece, RangeReport, StagedFile, TableReport
 from kpipe.column_growth import Closed
+from kpipe.errors import LogTruncated
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.schema.inference import infer
@@ -70,10 +72,10 @@ class FakeStager:
         self.calls += 1
         self.given.append((batch, columns))
         self.before(batch)
+        pieces = [Piece.of(step, part) for step in batch.steps for part in step.range.split(self.pieces)]
         reports: Sequence[RangeReport] = [
-            self._piece(step.source, piece, columns, bool(closed))
-            for step in batch.steps
-            for piece in step.range.split(self.pieces)
+            replace(self._piece(piece.source, piece.range, columns, bool(closed)), tail=tail)
+            for piece, tail in zip(pieces, self._tails(pieces), strict=True)
         ]
         if self.calls in self._errors:
             raise self._errors[self.calls]
@@ -83,6 +85,23 @@ class FakeStager:
 
     def give_up(self) -> None:
         """Do nothing: a fake `stage` call ends by itself."""
+
+    def _tails(self, pieces: Sequence[Piece]) -> list[Tail | None]:
+        """Return the fingerprint of each piece's last records.
+
+        Raises:
+            LogTruncated: the log of some partitions was cut.
+        """
+        tails, cut = list[Tail | None](), list[LogTruncated]()
+        for piece in pieces:
+            try:
+                tails.append(self.topics.tail(piece.source, piece.range, piece.after, piece.epoch))
+            except LogTruncated as error:
+                cut.append(error)
+        if cut:
+            cut[0].others = tuple(cut[1:])
+            raise cut[0]
+        return tails
 
     def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
         return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]

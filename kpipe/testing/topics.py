@@ -14,6 +14,7 @@ from typing import Any
 
 from kpipe.definition.pipeline import Timestamp
 from kpipe.errors import ReadFailed, TopicUnknown
+from kpipe.ledger.tail import Tail, record_hash
 from kpipe.offsets import Range
 from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 
@@ -46,10 +47,12 @@ class _Log:
     slots: list[Slot] = field(default_factory=list)
     log_start: int = 0
     stable: int | None = None  # first offset of the oldest open transaction
+    epoch: int = 0
+    compacted: bool = False
 
     def state(self) -> PartitionState:
         high = len(self.slots)
-        return PartitionState(self.log_start, high if self.stable is None else min(self.stable, high), high)
+        return PartitionState(self.log_start, high if self.stable is None else min(self.stable, high), high, self.epoch)
 
 
 @dataclass
@@ -129,7 +132,8 @@ class FakeTopics:
 
     def compact(self, partition: int, *offsets: int, topic: str | None = None) -> None:
         """Compact these offsets away; the offsets of all others stay."""
-        slots = self._at(partition, topic).slots
+        log = self._at(partition, topic)
+        slots, log.compacted = log.slots, True
         for offset in offsets:
             slots[offset] = replace(slots[offset], kind=HOLE)
 
@@ -143,6 +147,7 @@ class FakeTopics:
         log = self._at(partition, topic)
         del log.slots[to:]
         log.log_start = min(log.log_start, to)
+        log.epoch += 1
 
     def open_transaction(self, partition: int, topic: str | None = None) -> None:
         """Make records after the current end unstable until `close_transaction`."""
@@ -205,6 +210,24 @@ class FakeTopics:
             raise ReadFailed(f"{source} {within}: offset out of range: expected offsets in [{state.log_start}, {state.end})")
         return [(at, log.slots[at]) for at in range(within.start, within.end) if log.slots[at].kind == RECORD]
 
+    def tail(self, source: PartitionId, within: Range, after: Tail | None = None, epoch: int = -1) -> Tail | None:
+        """Compare the records before a range, and return the fingerprint of its last ones, as the read of a range does.
+
+        Raises:
+            LogTruncated: the records before it are not those of the fingerprint.
+            ReadFailed: as `read`.
+        """
+        before: list[tuple[int, str]] = []
+        if after is not None:
+            before = [_hashed(*item) for item in self.read(source, Range(after.start, within.start))]
+            log = self._log(source)
+            found = after.difference(dict(before), lambda: within.start if log.compacted else log.log_start)
+            if found is not None:
+                error = after.error(str(source), found, epoch)
+                error.record = source, found.offset
+                raise error
+        return Tail.of(within.end, [*before, *(_hashed(*item) for item in self.read(source, within))])
+
     def _made(self, name: str, partitions: int) -> _Topic:
         return _Topic(TopicId(self._cluster, f"topic-{next(self._numbers)}", name), [_Log() for _ in range(partitions)])
 
@@ -223,3 +246,8 @@ class FakeTopics:
 
     def _log(self, source: PartitionId) -> _Log:
         return self._topics[source.topic.name].logs[source.partition]
+
+
+def _hashed(offset: int, slot: Slot) -> tuple[int, str]:
+    value = None if slot.value is None else repr(slot.value).encode()
+    return offset, record_hash(offset, slot.timestamp_ms, None, value, None)

@@ -69,6 +69,14 @@ class Clearing(Protocol):
         """
         ...
 
+    def other_rows(self, table: str) -> int:
+        """Return how many rows of the table no pipeline has written, by the counts of the ledgers: rows of other programs.
+
+        Raises:
+            DestinationError: the table or the ledgers cannot be read.
+        """
+        ...
+
     def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
         """Delete all rows and reverse their counts in the ledgers, in one transaction, or do nothing.
 

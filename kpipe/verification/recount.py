@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kpipe.batch.batch import Counts
+from kpipe.ledger.ledger import ADOPTED, READ, Ledger
 from kpipe.offsets import Range
 from kpipe.topics import Part, PartitionId
 
-__all__ = ["Entry", "Holding", "Keeping", "Recount", "TableRecount"]
+__all__ = ["Adopted", "Entry", "Holding", "Keeping", "Recount", "TableRecount", "adopted"]
+
+#: Topic and partition, and the exclusive end of the offsets that another loader has read there.
+Adopted = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Entry:
         cleared: nothing was read: the rows of the partition were cleared on purpose, and earlier ranges of `table` are
             reversed (kpipe/verification/clearing.py). With `reread`: the rows of the range were cleared since.
         table: the first table that the rows were written to; empty: the destination has only one table.
+        seq: sequence number of the commit; 0: unknown. Not compared.
     """
 
     batch: str
@@ -38,6 +43,7 @@ class Entry:
     given_up: bool = False
     cleared: bool = False
     table: str = ""
+    seq: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -101,3 +107,21 @@ class Recount:
 
     tables: Mapping[str, TableRecount] = field(default_factory=dict)
     dead_letters: Mapping[Part, int] = field(default_factory=dict)
+
+
+def adopted(ledgers: Iterable[Ledger]) -> Adopted:
+    """Return where another loader has read, of pipelines that write the same table: rows below may be that loader's.
+
+    The offsets end where the first of these pipelines has begun to read: its own rows must be counted. A partition without such
+    offsets is left out.
+    """
+    found: dict[tuple[str, int], int] = {}
+    known = list(ledgers)
+    for lane in (lane for ledger in known for lane in ledger.lanes.values() if lane.kind == ADOPTED and lane.end is not None):
+        key = lane.source.topic.name, lane.source.partition
+        found[key] = max(found.get(key, 0), lane.end or 0)
+    for lane in (lane for ledger in known for lane in ledger.lanes.values() if lane.kind == READ and lane.next > lane.start):
+        key = lane.source.topic.name, lane.source.partition
+        if key in found:
+            found[key] = min(found[key], lane.start)
+    return {key: end for key, end in found.items() if end > 0}

@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from kpipe.batch.batch import SETTLED, Counts, total
-from kpipe.ledger.ledger import LOST, SKIPPED, Ledger, check_disjoint
+from kpipe.ledger.ledger import ADOPTED, LOST, SKIPPED, Ledger, check_disjoint
+from kpipe.ledger.tail import ACCEPTED, CUT
 from kpipe.offsets import Overlap, Range, RangeSet, union
 from kpipe.topics import Part, PartitionId, folded, in_order, part
 from kpipe.verification.clearing import standing
@@ -31,9 +32,13 @@ class Audit:
             claimed by a batch whose rows are not committed (kpipe/ingest/at_most_once.py).
         skipped: skipped offsets by partition, as text: skipped on purpose, or after a permanent failure. A backfill
             can read them.
-        repeated: offsets that were read more than once with `delivery: at_least_once`, or will be, by partition, as text;
-            each read is counted.
+        adopted: offsets by partition, as text, that another loader has read (kpipe/adoption/); not part of any range or count.
+        adopted_from: source of that loader's position; empty: not known.
+        repeated: offsets that were read more than once, or will be, by partition, as text; each reading is counted. With
+            `delivery: at_least_once`, or on an operator's demand.
         given_up: ranges of batches that were abandoned after requests had been sent: not verified.
+        replaced: ranges whose rows may be of records that the topic has lost, by partition, as text: the log was cut and had
+            grown again, and an operator has decided where to continue. Not verified.
         targets: rows of each further table, according to the ledger and as found; empty with one table.
         set_aside: dead letters of records; the other dead letters are output of a program.
     """
@@ -44,8 +49,11 @@ class Audit:
     problems: Sequence[str]
     lost: Sequence[str] = ()
     skipped: Sequence[str] = ()
+    adopted: Sequence[str] = ()
+    adopted_from: str = ""
     repeated: Sequence[str] = ()
     given_up: Sequence[str] = ()
+    replaced: Sequence[str] = ()
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     set_aside: int = 0
 
@@ -64,7 +72,8 @@ class Audit:
             "partitions": dict(self.partitions),
             **({"targets": {name: dict(rows) for name, rows in self.targets.items()}} if self.targets else {}),
             **{name: list(getattr(self, name)) for name in ("lost", "skipped", "repeated", "problems")},
-            **({"given_up": list(self.given_up)} if self.given_up else {}),
+            **{name: list(found) for name in ("given_up", "adopted", "replaced") if (found := getattr(self, name))},
+            **({"adopted_from": self.adopted_from} if self.adopted_from else {}),
         }
 
 
@@ -84,7 +93,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
     for entry in history:
         by_source.setdefault(entry.source, []).append(entry)
     for source, entries in sorted(by_source.items()):
-        problems += [*_ranges(ledger, source, entries), *reappeared(source, entries)]
+        problems += [*_cut(ledger, source), *_ranges(ledger, source, entries), *reappeared(source, entries)]
     partitions: dict[str, dict[str, Any]] = {}
     by_part: dict[Part, list[PartitionId]] = {}
     for source in by_source:
@@ -122,8 +131,14 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
         problems=problems,
         lost=[f"{source} {gone}" for source in ledger.sources() for gone in _unread(ledger, source, LOST)],
         skipped=[f"{source} {left}" for source in ledger.sources() for left in _unread(ledger, source, SKIPPED)],
+        adopted=[f"{source} {left}" for source in ledger.sources() for left in _unread(ledger, source, ADOPTED)],
         repeated=[f"{source} {again}" for source, mine in sorted(by_source.items()) for again in _repeated(ledger, source, mine)],
         given_up=[f"{entry.source} {entry.range}, batch {entry.batch}" for entry in history if entry.given_up],
+        replaced=[
+            f"{lane.source} {Range(lane.start, lane.next)}"
+            for lane in ledger.lanes.values()
+            if lane.tail is not None and lane.tail.state == ACCEPTED
+        ],
         targets={
             name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
             for name, item in list(tables.items())[1:]
@@ -229,6 +244,16 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
     return problems
 
 
+def _cut(ledger: Ledger, source: PartitionId) -> list[str]:
+    """Return the problem of each lane below which a read has found another log."""
+    return [
+        f"{source} {Range(lane.start, lane.next)}: the log was cut and has grown again: the rows may be of records that the topic"
+        " has lost"
+        for lane in ledger.of(source)
+        if lane.tail is not None and lane.tail.state == CUT
+    ]
+
+
 def _holes(ledger: Ledger, source: PartitionId) -> list[Range]:
     """Return the offsets between two lanes.
 
@@ -262,16 +287,22 @@ def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
 
 
 def _repeated(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> Sequence[Range]:
-    """Return the ranges that were read with `delivery: at_least_once` and then once more, or will be."""
+    """Return the ranges that were read more than once, or will be.
+
+    With `delivery: at_least_once`, those that were read again after a failure; otherwise those that an operator demanded again.
+    Cleared rows are not in the table any more.
+    """
     loose = union(entry.range for entry in entries if entry.loose)
-    if not loose:
+    demanded = union(entry.range for entry in entries if entry.reread and not entry.cleared and not entry.given_up)
+    if not loose and not demanded:
         return ()
     ranges = sorted(entry.range for entry in entries if not entry.reread)
     twice, reached = [], 0
     for found in ranges:
         twice.append(Range(found.start, max(found.start, min(found.end, reached))))
         reached = max(reached, found.end)
-    return union([*twice, *_without(loose, union(_merged(ledger, source)))]).ranges
+    expected = union([*loose, *demanded]) if any(lane.open for lane in ledger.of(source)) else loose
+    return union([*twice, *_without(expected, union(_merged(ledger, source)))]).ranges
 
 
 def _without(whole: RangeSet, gone: RangeSet) -> list[Range]:

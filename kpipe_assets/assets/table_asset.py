@@ -19,7 +19,7 @@ from kpipe.interfaces import Spread
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import Part, part
 from kpipe_assets.assets.audit_checks import audit_news
-from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
+from kpipe_assets.assets.topic_asset import source_keys, table_partitions
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
 from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer, run_cost
@@ -107,7 +107,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
     ) -> Iterator[dg.MaterializeResult[Any]]:
         destination = destinations.open(pipeline)
         home.make()
-        topics = [topic_key(topic) for topic in topic_names(pipeline, home)]
+        topics = list(source_keys(pipeline, home))
         publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, topics)
         turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
@@ -123,7 +123,8 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             kafka.topics(pipeline),
             spark.stager(pipeline),
             destination,
-            only=_chosen(context),
+            # Files may appear during a continuous run, which reads them, too.
+            only=None if config.continuous and not pipeline.source.reads_topics else _chosen(context),
             run_id=context.run.run_id,
             version=spark.version(pipeline),
             stopped=ended,
@@ -269,8 +270,9 @@ def _chosen(context: dg.AssetExecutionContext) -> frozenset[Part]:
 
 def _deps(pipeline: Pipeline, home: Home) -> list[dg.AssetDep]:
     """Return the topics as dependencies. A table of several topics depends on all their partitions."""
-    mapping = dg.AllPartitionMapping() if pipeline.source.multi_topic else None
-    return [dg.AssetDep(topic_key(topic), partition_mapping=mapping) for topic in topic_names(pipeline, home)]
+    several = pipeline.source.multi_topic and pipeline.source.reads_topics  # other sources have no partitions
+    mapping = dg.AllPartitionMapping() if several else None
+    return [dg.AssetDep(key, partition_mapping=mapping) for key in source_keys(pipeline, home)]
 
 
 def _failure(error: KpipeError) -> dg.Failure:
@@ -285,5 +287,7 @@ def _failure(error: KpipeError) -> dg.Failure:
 def _description(pipeline: Pipeline) -> str:
     program = f", through `{PurePath(pipeline.transform.program).name}`" if pipeline.transform else ""
     source = pipeline.source
+    if not source.reads_topics:
+        return f"Records of the {'files' if source.files is not None else 'table'} **{source}**{program}, exactly once."
     topics = f"Kafka topic **{source}**" if not source.multi_topic else f"Kafka topics **{source}**"
     return f"Rows of {topics}{program}, exactly once."

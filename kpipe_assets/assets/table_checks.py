@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from kpipe.adoption.origin import adopted_from
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.ingest.staging import filled
@@ -154,11 +155,18 @@ def _complete(destination: Destination, multi_topic: bool) -> Result:
         summary += f"; lost, not counted: {', '.join(result.lost)}"
     if result.skipped:
         summary += f"; skipped, not counted: {', '.join(result.skipped)}"
+    if result.adopted:
+        source = adopted_from(destination, ledger)
+        summary += f"; adopted{f' from {source}' if source else ''}, not counted: {', '.join(result.adopted)}"
+    if result.replaced:
+        summary += f"; the log was cut below, so these rows are not proven: {', '.join(result.replaced)}"
     if result.given_up:
         summary += f"; given up, the receiver may have received a part: {', '.join(result.given_up)}"
     if result.repeated:
         summary += f"; read more than once, or to be read again: {', '.join(result.repeated)}"
     metadata: dict[str, Any] = {"kpipe/span": result.span, "kpipe/rows": result.counts.rows}
+    if result.adopted:
+        metadata["kpipe/adopted"] = ", ".join(result.adopted)
     if records:
         metadata["kpipe/partitions"] = dg.MetadataValue.table(records)
     return result.ok, _ERROR, summary, metadata

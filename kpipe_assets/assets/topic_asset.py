@@ -1,4 +1,7 @@
-"""Topics as partitioned source assets: one Dagster partition for each Kafka partition, added automatically."""
+"""Topics as partitioned source assets: one Dagster partition for each Kafka partition, added automatically.
+
+All files of a pipeline are one source asset without partitions; those of its topic are named by their file.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,41 @@ from kpipe_assets.publishing.metadata import HIGH, RECORD, observed, partition_k
 from resources.home import Home
 
 __all__ = [
-    "missing_partitions", "observations", "partitions", "remember", "table_partitions", "topic_key", "topic_names", "topic_spec",
-    "untold",
+    "missing_partitions", "observations", "partitions", "remember", "source_keys", "source_specs", "table_partitions",
+    "topic_key", "topic_names", "topic_spec", "untold",
 ]  # fmt: skip
 
 
 def topic_key(topic: str) -> dg.AssetKey:
     """Return the asset key of a topic: `kafka/TOPIC`."""
     return dg.AssetKey(["kafka", topic])
+
+
+def source_keys(pipeline: Pipeline, home: Home) -> tuple[dg.AssetKey, ...]:
+    """Return the asset keys of the pipeline's sources: its topics, `files/NAME`, or `tables/NAME`."""
+    if not pipeline.source.reads_topics:
+        return (dg.AssetKey(["files" if pipeline.source.files is not None else "tables", pipeline.name]),)
+    return tuple(topic_key(topic) for topic in topic_names(pipeline, home))
+
+
+def source_specs(pipeline: Pipeline, home: Home) -> list[dg.AssetSpec]:
+    """Build the source assets of a pipeline."""
+    files, table = pipeline.source.files, pipeline.source.table
+    if table is not None:
+        text = f"Table **{table.name}** ({table.type}). kpipe reads each row of it once, in the order of {table.column}."
+        key = source_keys(pipeline, home)[0]
+        return [dg.AssetSpec(key=key, group_name="tables", kinds={table.type, "table"}, description=text)]
+    if files is None:
+        return [topic_spec(pipeline, topic) for topic in topic_names(pipeline, home)]
+    return [
+        dg.AssetSpec(
+            key=source_keys(pipeline, home)[0],
+            group_name="files",
+            kinds={"parquet" if files.type == "parquet" else "file"},
+            description=f"Files **{files.path}**. kpipe reads each record of them once.",
+            metadata={"dagster/uri": files.path if files.remote else f"file://{files.path}"},
+        )
+    ]
 
 
 def partitions(topic: str) -> dg.DynamicPartitionsDefinition:
@@ -37,7 +67,7 @@ def table_partitions(pipeline: Pipeline) -> dg.DynamicPartitionsDefinition:
 
 
 def topic_names(pipeline: Pipeline, home: Home) -> tuple[str, ...]:
-    """Return the pipeline's topics: the named ones, or the recorded matches of its pattern, in order."""
+    """Return the pipeline's topics: the named ones, or the recorded matches of its pattern, in order; none for files."""
     if pipeline.source.topic_pattern is None:
         return pipeline.source.names
     return tuple(name for name in home.found(pipeline.name) if re.search(pipeline.source.topic_pattern, name))
@@ -71,9 +101,8 @@ def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.Da
 
     Keys are never removed: Kafka cannot remove a partition.
     """
-    expected = {
-        f"kafka/{topic.name}": partition_keys(s for s in snapshot.partitions if s.topic == topic) for topic in snapshot.topics()
-    }
+    topics = () if snapshot.appearing else snapshot.topics()
+    expected = {f"kafka/{topic.name}": partition_keys(s for s in snapshot.partitions if s.topic == topic) for topic in topics}
     if pipeline.source.multi_topic:
         expected[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, multi_topic=True)
     missing = {}
@@ -84,9 +113,12 @@ def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.Da
 
 
 def untold(snapshot: TopicSnapshot, instance: dg.DagsterInstance, seconds: float) -> list[PartitionId]:
-    """Return partitions whose watermark changed since their last observation in Dagster, if that is older than `seconds`."""
-    outdated = []
-    for topic in snapshot.topics():
+    """Return partitions whose watermark changed since their last observation in Dagster, if that is older than `seconds`.
+
+    Files are not observed: there may be thousands.
+    """
+    outdated: list[PartitionId] = []
+    for topic in () if snapshot.appearing else snapshot.topics():
         states = {source: state for source, state in snapshot.partitions.items() if source.topic == topic}
         outdated += _untold(states, topic.name, instance, seconds)
     return outdated

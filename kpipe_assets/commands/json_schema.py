@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.definition.yaml_codec import COMPONENT
+from kpipe.definition.yaml_codec import COMPONENT, SOURCE_COMPONENT
 
 __all__ = ["json_schema"]
 
@@ -22,7 +22,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A pipeline of kpipe",
         "type": "object",
-        "properties": {"type": {"const": COMPONENT}, "attributes": _with_templates(attributes)},
+        "properties": {"type": {"enum": [COMPONENT, SOURCE_COMPONENT]}, "attributes": _with_templates(attributes)},
         "required": ["type", "attributes"],
         "$defs": {name: _with_templates(item) for name, item in sorted(definitions.items())},
     }

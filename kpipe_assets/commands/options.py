@@ -12,6 +12,8 @@ from kpipe.topics import Part
 
 __all__ = ["as_json", "as_partitions", "pipeline_name", "plain"]
 
+_LAST_PARTITION, _MOST_PARTITIONS = 2**31 - 1, 1_000_000
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -35,5 +37,7 @@ def as_partitions(_: click.Context, __: click.Parameter, value: str | None) -> f
         first, dash, last = numbers.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)) or (colon and not topic):
             raise click.BadParameter(f"expected partitions as 0,2-5 or TOPIC:0,TOPIC:2-5, found {text!r}")
+        if int(last or first) > _LAST_PARTITION or int(last or first) - int(first) >= _MOST_PARTITIONS:
+            raise click.BadParameter(f"expected partitions below 2^31, and at most {_MOST_PARTITIONS:,}, found {text!r}")
         parts.update(f"{topic}:{number}" if topic else number for number in range(int(first), int(last or first) + 1))
     return frozenset(parts)

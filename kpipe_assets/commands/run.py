@@ -59,6 +59,8 @@ def run(
 
     Decisions (--on-...) apply to this run only. The ledger records them.
 
+    With KPIPE_SPARK=service, the run uses the Spark of a running `kpipe serve`, and starts none.
+
     \b
     Examples:
       kpipe run tweets

@@ -55,6 +55,9 @@ def show(result: Audit) -> None:
         echo(f"NOT read, not counted, lost unless a run is reading them now: {', '.join(result.lost)}", err=True)
     if result.skipped:
         echo(f"skipped, not counted (BACKFILL PIPELINE reads them): {', '.join(result.skipped)}", err=True)
+    if result.adopted:
+        source = f" from {result.adopted_from}" if result.adopted_from else ""
+        echo(f"adopted{source}, not counted (kpipe audit proves them): {', '.join(result.adopted)}", err=True)
     if result.repeated:
         echo(f"read more than once, or to be read again; each reading is counted: {', '.join(result.repeated)}", err=True)
     if result.given_up:
@@ -63,10 +66,16 @@ def show(result: Audit) -> None:
             f" {', '.join(result.given_up)}",
             err=True,
         )
+    if result.replaced:
+        echo(
+            "NOT proven: the log was cut and had grown again; rows of these offsets may be of records that the topic has lost:"
+            f" {', '.join(result.replaced)}",
+            err=True,
+        )
     if result.ok:
         records, dead_letters = _outcomes(result)
         echo(
-            f"proven: {count(result.span, 'offset')} = {records}"
+            f"{'counted' if result.replaced else 'proven'}: {count(result.span, 'offset')} = {records}"
             + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
             + f" + {count(dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
             + (" no offset is missing" if result.repeated else " no offset twice" if not result.given_up else _BUT)

@@ -1,6 +1,6 @@
-"""Decide which hosts and tokens the web server accepts.
+"""Decide which hosts and tokens a web server accepts.
 
-This module needs no web server, so that `kpipe ui` can report that none is installed.
+This module needs no web server, so that `kpipe ui` and `kpipe serve` can report that none is installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Rules", "is_loopback"]
+from kpipe.errors import InvalidPipeline
+
+__all__ = ["Rules", "check_reachable", "is_loopback"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Rules:
         host: address that the server listens on.
         port: port that it listens on; part of the cookie's name, since browsers send cookies to every port.
         names: further names that the Host header may contain, without port.
-        token: secret of this start; None when a proxy in front authenticates.
+        token: secret that clients send; None if every client of the port may do everything.
     """
 
     host: str
@@ -56,6 +58,27 @@ class Rules:
     def knows(self, given: str) -> bool:
         """Return whether this is the token, in constant time."""
         return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def check_reachable(rules: Rules, tls: bool) -> None:
+    """Check that a service which other machines can reach has a token and TLS.
+
+    Raises:
+        InvalidPipeline: it has not.
+    """
+    if is_loopback(rules.host):
+        return
+    if rules.token is None:
+        raise InvalidPipeline(
+            f"--host {rules.host}: other machines can reach this address: expected a token, found none",
+            "set --token-file FILE, or listen on 127.0.0.1",
+        )
+    if not tls:
+        raise InvalidPipeline(
+            f"--host {rules.host}: other machines can reach this address, and the token would be sent unencrypted: expected TLS,"
+            " found none",
+            "set --tls-certificate FILE and --tls-key FILE, or listen on 127.0.0.1 behind a proxy",
+        )
 
 
 def is_loopback(host: str) -> bool:

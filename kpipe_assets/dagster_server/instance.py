@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     import dagster as dg
 
 _FILE = "dagster.yaml"
+_LOCK = "opening.lock"
+_OPENING = threading.Lock()
 # Last line of a file that kpipe wrote. If the hash matches the lines above, the file is unedited.
 _MARK = re.compile(r"# written by kpipe, unedited: ([0-9a-f]{64})\n\Z")
 
@@ -56,7 +62,7 @@ def prepare(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, s
     file = folder / _FILE
     wanted = _sealed(files("kpipe_assets").joinpath(_FILE).read_text(encoding="utf-8"))
     if not file.exists() or (_is_ours(text := file.read_text(encoding="utf-8")) and text != wanted):
-        fresh = file.with_suffix(".new")
+        fresh = file.with_suffix(f".{uuid.uuid4().hex}")  # other threads and processes may prepare the home, too
         fresh.write_text(wanted, encoding="utf-8")
         fresh.replace(file)
     return values
@@ -76,18 +82,33 @@ def make_storage(environ: Mapping[str, str]) -> None:
 
 
 def open_instance(folder: str | Path) -> dg.DagsterInstance:
-    """Open the Dagster instance in a folder as a context manager. Its settings may refer to DAGSTER_HOME."""
+    """Open the Dagster instance in a folder as a context manager. Its settings may refer to DAGSTER_HOME.
+
+    One thread and, in kpipe's own folder, one process at a time: the first one creates the databases (see `make_storage`).
+    """
     import dagster as dg
 
-    before = os.environ.get("DAGSTER_HOME")
-    os.environ["DAGSTER_HOME"] = str(folder)
-    try:
-        return dg.DagsterInstance.from_config(str(folder))
-    finally:
-        if before is None:
-            del os.environ["DAGSTER_HOME"]
-        else:
-            os.environ["DAGSTER_HOME"] = before
+    with _OPENING, _locked(Path(folder)):
+        before = os.environ.get("DAGSTER_HOME")
+        os.environ["DAGSTER_HOME"] = str(folder)
+        try:
+            return dg.DagsterInstance.from_config(str(folder))
+        finally:
+            if before is None:
+                del os.environ["DAGSTER_HOME"]
+            else:
+                os.environ["DAGSTER_HOME"] = before
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder of kpipe's own against other processes."""
+    if not is_unedited(folder):
+        yield
+        return
+    with (folder / _LOCK).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_unedited(folder: Path) -> bool:

@@ -46,6 +46,6 @@ def listen(host: str, wanted: int) -> socket.socket:
     raise KpipeError(f"--port {wanted}: this port and the next {_PORTS - 1} are in use", "choose another with --port")
 
 
-def url(host: str, port: int) -> str:
+def url(host: str, port: int, tls: bool = False) -> str:
     """Return the URL of a server on this address."""
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

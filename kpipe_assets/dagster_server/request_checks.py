@@ -59,14 +59,14 @@ def foreign(headers: Headers, rules: Rules, command: str = "kpipe ui") -> Refusa
             return Refusal(
                 403,
                 f"Origin: request of another page: expected {given[0]}, found {origin}",
-                "open the UI's own address; a proxy in front must pass the Host header on as it came",
+                f"send it from a page of {command} itself; a proxy in front must pass the Host header on as it came",
             )
     for site in headers.getlist("sec-fetch-site"):
         if site not in ("same-origin", "none"):
             return Refusal(
                 403,
                 f"Sec-Fetch-Site: request of another page: expected same-origin, found {site}",
-                "copy the UI's address into the address bar of the browser",
+                f"copy the address of {command} into the address bar of the browser, or use another client",
             )
     return None
 

@@ -7,6 +7,7 @@ a process. If the code server ends first, its end of the pipe closes, and this p
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -27,7 +28,6 @@ _USED_BY_RUNS = (
     "resources.kafka.topic_metadata",
     "resources.spark.driver.stager",
     "resources.destinations.duckdb",
-    "pyspark",
 )
 
 
@@ -63,19 +63,20 @@ def _received(connection: Connection) -> Any:
 
 
 def _prepare(module: str | None) -> None:
-    """Import what a run needs, and start Spark in a thread if it runs on this machine."""
+    """Import what a run needs, and start Spark in a thread if it is this process's own and runs on this machine."""
     if module != WARM_MODULE:
         if module is not None:
             importlib.import_module(module)
         return
     from kpipe_assets.dagster_resources import SparkResource
     from resources.home import Home
-    from resources.spark.cluster.master import chosen, is_local
+    from resources.spark.cluster.master import SWITCH, chosen, is_local
     from resources.spark.driver import early_start
 
-    if is_local(chosen()):  # an idle application would occupy a cluster
+    own = not os.environ.get(SWITCH)
+    if own and is_local(chosen()):  # an idle application would occupy a cluster
         early_start.begin(SparkResource(home=str(Home.from_env().path)).context)
-    for name in (module, *_USED_BY_RUNS):
+    for name in (module, *_USED_BY_RUNS, "pyspark" if own else "resources.spark.service.client"):
         with suppress(ImportError):  # an extra that is not installed: the run reports it
             importlib.import_module(name)
 

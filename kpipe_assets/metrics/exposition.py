@@ -117,9 +117,9 @@ class Exporter:
         return encoder(registry), content_type
 
     def _kafka(self, pipeline: Pipeline) -> Topics:
-        from resources.kafka.topic_metadata import KafkaTopics
+        from resources.sources.open_source import topics_of
 
-        return KafkaTopics(pipeline.source, timeout_s=self.settings.timeout_s)
+        return topics_of(pipeline, timeout_s=self.settings.timeout_s)
 
     def _start(self, name: str, on: bool, served: bool) -> Future[Reading]:
         """Start to read a pipeline, unless a thread reads it already."""

@@ -112,6 +112,7 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
         **cost(cores, sums["rows"], sums["bytes"]),
         "kpipe/batches": len(items),
         LAST_SEQ: items[-1][0],
+        "kpipe/last_batch": str(last["batch"]),
         "kpipe/ranges": dg.MetadataValue.table(ranges),
         **({"kpipe/lookups": dg.MetadataValue.json(last["lookups"])} if "lookups" in last else {}),
     }

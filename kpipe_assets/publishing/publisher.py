@@ -25,6 +25,7 @@ from kpipe.interfaces import Destination, Publication
 from kpipe.topics import in_order
 from kpipe_assets.publishing.events import numbers, publish_events
 from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, of_one, of_publications, of_table
+from kpipe_assets.telemetry.run_log import log_publications
 from resources.home import Home
 
 __all__ = ["Publisher", "materializations"]
@@ -40,7 +41,7 @@ class Publisher:
         instance: Dagster instance.
         key: the table's asset key, or the keys of several tables in the order of the definition.
         destination: contains the ledger.
-        home: contains the lock file.
+        home: contains the lock file and the log.
         pipeline: the pipeline's name.
         topics: assets of the topics. If set, the newest event contains metadata of the whole table.
     """
@@ -56,6 +57,7 @@ class Publisher:
     ) -> None:
         self.keys = [key] if isinstance(key, dg.AssetKey) else list(key)
         self._instance, self._destination, self._topics = instance, destination, topics
+        self._home, self._pipeline = home, pipeline
         self._lock = home.state / f"{pipeline}.publishing"
 
     @contextmanager
@@ -72,6 +74,7 @@ class Publisher:
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
             yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
             self._destination.published([item.batch for item in publications])  # 5
+            log_publications(self._home, self._pipeline, publications)
 
     def _events(self, at: int, publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
         """Build the events of one table."""

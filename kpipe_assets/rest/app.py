@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kpipe import __version__
-from kpipe.errors import InvalidPipeline, KpipeError
-from kpipe_assets.dagster_server.access_rules import Rules, is_loopback
+from kpipe.definition.pipeline import Pipeline, Source
+from kpipe.definition.references import rotates
+from kpipe.errors import KpipeError
+from kpipe_assets.dagster_server.access_rules import Rules, check_reachable
 from kpipe_assets.rest import connectors, loggers, offsets, pipelines, plugins, problems, statements
-from kpipe_assets.rest.gate import MOST_BYTES, Gate
+from kpipe_assets.rest.gate import MOST_BYTES, Gate, is_authorized
 from kpipe_assets.rest.problems import Safe
 from kpipe_assets.rest.worker import Worker
+from kpipe_assets.runs.status import may_open
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["CONNECT_VERSION", "check_access", "create_app", "described"]
+__all__ = ["CONNECT_VERSION", "RUNNING", "Health", "create_app", "described"]
 
 #: Version of Kafka Connect whose REST API this is; tools decide by it which resources exist.
 CONNECT_VERSION = "4.1.0"
-_CLUSTER_S = 60.0  # how long the cluster's id is remembered
-
-
-def check_access(rules: Rules, tls: bool) -> None:
-    """Check that a service which other machines can reach has a token and TLS.
-
-    Raises:
-        InvalidPipeline: it has not.
-    """
-    if is_loopback(rules.host):
-        return
-    if rules.token is None:
-        raise InvalidPipeline(
-            f"REST: {rules.host} can be reached by other machines, and no token is set", "set a token, or listen on 127.0.0.1"
-        )
-    if not tls:
-        raise InvalidPipeline(
-            f"REST: {rules.host} can be reached by other machines, and the token would be sent unencrypted",
-            "set the certificate and key files, or listen on 127.0.0.1 behind a proxy",
-        )
+#: `status` of `/health` while requests are answered.
+RUNNING = "running"
+#: Returns the HTTP status and the body of `/health`.
+Health = Callable[[], tuple[int, Mapping[str, Any]]]
+_CLUSTER_S, _UNKNOWN_S = 60.0, 10.0  # how long the cluster's id is remembered, and that none was found
+_QUERIED, _ANSWER_S = 3, 2.0  # clusters whose brokers are queried for the id, and the longest wait for each
 
 
 def create_app(
@@ -56,7 +46,8 @@ def create_app(
     tls: bool = False,
     most_bytes: int = MOST_BYTES,
     mounts: Mapping[str, ASGIApp] | None = None,
-) -> ASGIApp:
+    health: Health = lambda: (200, {"status": RUNNING}),
+) -> Gate:
     """Return the application that a web server runs.
 
     It reads and changes the home only, so it needs no running service to be correct.
@@ -68,12 +59,13 @@ def create_app(
         tls: whether the web server has a certificate.
         most_bytes: maximum size of a request's body.
         mounts: further applications by path, such as `/metrics`, behind the same checks.
+        health: returns the status and the body of `/health`, without waiting. Clients without the token get `status` only.
 
     Raises:
         InvalidPipeline: other machines could send requests without a token, or read it.
     """
-    check_access(rules, tls)
-    app = _application(home, rules, brokers)
+    check_reachable(rules, tls)
+    app = _application(home, rules, brokers, health)
     for path, other in (mounts or {}).items():
         app.router.routes.append(Route(path, other))
     return Gate(app, rules, most_bytes)
@@ -81,12 +73,13 @@ def create_app(
 
 def described(folder: Path) -> dict[str, Any]:
     """Return the paths of the OpenAPI description."""
-    paths: dict[str, Any] = _application(Home.at(folder), Rules("127.0.0.1", 8083), None).openapi()["paths"]
+    paths: dict[str, Any] = _application(Home.at(folder), Rules("127.0.0.1", 8083), None, lambda: (200, {})).openapi()["paths"]
     return paths
 
 
-def _application(home: Home, rules: Rules, brokers: str | None) -> FastAPI:
-    shown = f"[{rules.host}]" if ":" in rules.host else rules.host
+def _application(home: Home, rules: Rules, brokers: str | None, health: Health) -> FastAPI:
+    host = socket.gethostname() if rules.host in ("0.0.0.0", "::") else rules.host
+    shown = f"[{host}]" if ":" in host else host
     worker = Worker(home, f"{shown}:{rules.port}", brokers)
 
     @asynccontextmanager
@@ -103,18 +96,21 @@ def _application(home: Home, rules: Rules, brokers: str | None) -> FastAPI:
         default_response_class=Safe,
         redirect_slashes=False,
         lifespan=lifespan,
+        responses=problems.RESPONSES,
     )
     problems.install(app)
-    cluster = _Cluster(home)
+    cluster = _Cluster(home, brokers)
 
     @app.get("/", tags=["Kafka Connect: worker"], summary="Get the version of the API, that of kpipe, and the Kafka cluster")
     def root() -> Any:
         return Safe({"version": CONNECT_VERSION, "commit": f"kpipe-{__version__}", "kafka_cluster_id": cluster.name()})
 
     @app.get("/health", tags=["Kafka Connect: worker"], summary="Return whether requests are answered (KIP-1017)")
-    def health() -> Any:
-        home.names()
-        return Safe({"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."})
+    async def get_health(request: Request) -> Any:
+        # Not in a thread: an answer must not wait for requests that wait for brokers and destinations.
+        status, found = health()
+        shown = found if is_authorized(request.scope) else {"status": found["status"]}
+        return Safe(shown, status, {"Cache-Control": "no-store"})
 
     for part in (connectors, offsets, plugins, pipelines, statements):
         app.include_router(part.router(worker))
@@ -123,29 +119,50 @@ def _application(home: Home, rules: Rules, brokers: str | None) -> FastAPI:
 
 
 class _Cluster:
-    """The id of the Kafka cluster that the ledgers name.
+    """The id of the Kafka cluster: that of the ledgers, else that of the brokers.
 
     Args:
         home: KPIPE_HOME.
+        brokers: of configs that name none.
     """
 
-    def __init__(self, home: Home) -> None:
-        self._home, self._lock = home, threading.Lock()
+    def __init__(self, home: Home, brokers: str | None) -> None:
+        self._home, self._brokers, self._lock = home, brokers, threading.Lock()
         self._name, self._until = "", 0.0
 
     def name(self) -> str:
-        """Return the ids, sorted and separated by commas; empty before the first commit."""
-        with self._lock:
-            if time.monotonic() >= self._until:
-                self._name, self._until = ",".join(sorted(self._found())), time.monotonic() + _CLUSTER_S
-            return self._name
-
-    def _found(self) -> set[str]:
-        found: set[str] = set()
-        for name in self._home.names():
+        """Return the ids, sorted and separated by commas; empty while no broker answers."""
+        if time.monotonic() >= self._until and self._lock.acquire(blocking=False):  # destinations may take long to answer
             try:
-                _, ledger = open_destination(self._home.pipeline(name), self._home).ledger()
-            except KpipeError:  # unreadable or busy: others may name it
-                continue
-            found |= {source.topic.cluster for source in ledger.sources() if source.topic.cluster}
+                self._name = ",".join(sorted(self._recorded() or self._answered()))
+                self._until = time.monotonic() + (_CLUSTER_S if self._name else _UNKNOWN_S)
+            finally:
+                self._lock.release()
+        return self._name
+
+    def _pipelines(self) -> Iterator[Pipeline]:
+        for name in self._home.names():
+            with suppress(KpipeError):  # unreadable
+                yield self._home.pipeline(name)
+
+    def _recorded(self) -> set[str]:
+        found: set[str] = set()
+        for pipeline in self._pipelines():
+            with suppress(KpipeError):  # busy: others may name it
+                if may_open(self._home, pipeline):
+                    _, ledger = open_destination(pipeline, self._home).ledger()
+                    found |= {source.topic.cluster for source in ledger.sources() if source.topic.cluster}
         return found
+
+    def _answered(self) -> set[str]:
+        """Query the first brokers, before there is a commit. No file and no command with credentials is read."""
+        sources = {} if self._brokers is None else {self._brokers: Source(brokers=self._brokers, topic="kpipe")}
+        for pipeline in self._pipelines():
+            if not rotates(pipeline.source.credentials.values()):
+                sources.setdefault(pipeline.source.bootstrap, pipeline.source)
+        for source in list(sources.values())[:_QUERIED]:
+            from resources.kafka.topic_metadata import KafkaTopics
+
+            with suppress(KpipeError):
+                return {KafkaTopics(source, timeout_s=_ANSWER_S).cluster()}
+        return set()

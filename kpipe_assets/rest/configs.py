@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import from_statement, mentions_reference, to_statement
+from kpipe.definition.secret_values import MASK, is_credential, problem, replaced, shown
 from kpipe.errors import InvalidPipeline
-from kpipe.sql.masking import from_statement, to_statement
-from resources.secrets import MASK
 
-__all__ = ["CLASS", "FREE", "flat", "is_secret", "masked", "model_of", "nested", "references", "texts"]
+__all__ = ["CLASS", "FREE", "flat", "masked", "masked_text", "model_of", "nested", "references", "texts"]
 
 #: The connector class of a definition.
 CLASS = "kpipe"
@@ -28,8 +29,12 @@ CLASS = "kpipe"
 FREE = ("connector.class", "tasks.max")
 
 
-def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+def nested(config: Mapping[str, Any], problems: list[InvalidPipeline] | None = None) -> dict[str, Any]:
     """Return the fields of a definition for a config.
+
+    Args:
+        config: the config.
+        problems: receives the errors of all keys; None: the first one is raised.
 
     Raises:
         InvalidPipeline: a key is not a field, or is given twice; the error's field names it.
@@ -38,8 +43,13 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         if key in FREE or value is None:
             continue
-        path, annotation = _path(Pipeline, key.split("."), key)
-        _put(fields, path, _value(value, annotation), key)
+        try:
+            path, annotation = _path(Pipeline, key.split("."), key)
+            _put(fields, path, _value(value, annotation), key)
+        except InvalidPipeline as error:
+            if problems is None:
+                raise
+            problems.append(error)
     return fields
 
 
@@ -59,31 +69,41 @@ def texts(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def is_secret(path: tuple[str, ...]) -> bool:
-    """Return whether a field contains secrets."""
-    return path[:2] in (("source", "credentials"), ("into", "credentials")) or (
-        path[:1] == ("lookups",) and path[2:3] == ("credentials",)
-    )
+def masked(fields: Any) -> Any:
+    """Return a definition's fields with literal secrets masked. References stay, in the statements' form."""
+    return replaced(fields, _shown)
 
 
-def masked(fields: Any, path: tuple[str, ...] = ()) -> Any:
-    """Return a definition's fields with literal secrets masked. References to variables stay, in the statements' form."""
-    if isinstance(fields, Mapping):
-        return {key: masked(value, (*path, str(key))) for key, value in fields.items()}
-    if isinstance(fields, str) and is_secret(path):
-        written = to_statement(fields)
-        return written if written != fields or path[-1] == "sasl.username" else MASK
-    return fields
+def _shown(path: tuple[str, ...], value: Any) -> Any:
+    text = shown(path, value)
+    return to_statement(text) if isinstance(text, str) and is_credential(path) else text
 
 
-def references(fields: Any, before: Any, path: tuple[str, ...] = ()) -> Any:
-    """Return the fields with references to variables in YAML's form.
+def masked_text(path: tuple[str, ...], text: str) -> str:
+    """Return a text of a config, for the field at a path, with literal secrets masked; it may be an object as JSON."""
+    if text.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            given = json.loads(text)
+            hidden = replaced(given, _as_given, path)
+            return text if hidden == given else _text(hidden)
+    return str(_as_given(path, text))
 
-    The mask of a secret keeps the value that the existing definition has.
+
+def _as_given(path: tuple[str, ...], value: Any) -> Any:
+    kept = from_statement(value) if isinstance(value, str) else value
+    hidden = shown(path, kept)
+    return value if hidden == kept else hidden
+
+
+def references(fields: Any, before: Any, problems: list[InvalidPipeline] | None = None, path: tuple[str, ...] = ()) -> Any:
+    """Return the fields with references in YAML's form.
+
+    A value as `masked` shows it keeps the value that the existing definition has.
 
     Args:
         fields: fields of a definition.
         before: the existing definition's fields.
+        problems: receives the errors of all fields, whose values stay; None: the first one is raised.
         path: where they are.
 
     Raises:
@@ -91,24 +111,30 @@ def references(fields: Any, before: Any, path: tuple[str, ...] = ()) -> Any:
     """
     if isinstance(fields, Mapping):
         inside = before if isinstance(before, Mapping) else {}
-        return {key: references(value, inside.get(key), (*path, str(key))) for key, value in fields.items()}
+        return {key: references(value, inside.get(key), problems, (*path, str(key))) for key, value in fields.items()}
     if isinstance(fields, list):
-        return [references(value, None, (*path, str(at))) for at, value in enumerate(fields)]
+        return [references(value, None, problems, (*path, str(at))) for at, value in enumerate(fields)]
     if not isinstance(fields, str):
         return fields
-    name = ".".join(path)
-    if not is_secret(path):
-        if "{{" in fields or "${env:" in fields:
-            raise InvalidPipeline(f"{name}: references to variables are for credentials only", "write the value").about(*path)
+    try:
+        return _reference(fields, before, path)
+    except InvalidPipeline as error:
+        if problems is None:
+            raise
+        problems.append(error)
         return fields
-    if fields == MASK and isinstance(before, str):
+
+
+def _reference(given: str, before: Any, path: tuple[str, ...]) -> str:
+    secret = is_credential(path)
+    if isinstance(before, str) and (given in (shown(path, before), _shown(path, before)) or (secret and given == MASK)):
         return before
-    kept = from_statement(fields)
-    if "{{" not in kept and path[-1] != "sasl.username":
-        raise InvalidPipeline(
-            f"{name} is a literal, which would be stored with the definition",
-            "set a variable where the service runs, and write ${env:NAME}",
-        ).about(*path)
+    kept, name = from_statement(given) if secret else given, ".".join(path)
+    found = problem(path, kept)
+    if found is not None:
+        raise InvalidPipeline(f"{name} {found[0]}", found[1]).about(*path)
+    if not secret and mentions_reference(given):
+        raise InvalidPipeline(f"{name}: references are for credentials only", "write the value").about(*path)
     return kept
 
 

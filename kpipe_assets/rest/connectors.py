@@ -40,7 +40,10 @@ class NewConnector(BaseModel):
 def _save(worker: Worker, name: str, parsed: Parsed, created: bool, state: str = "RUNNING") -> Safe:
     """Create or replace the pipeline by a statement, and answer as Connect does."""
     pipeline = parsed.required(parsed.config["connector.class"])
-    worker.execute(s.Create(pipeline, or_replace=not created))
+    try:
+        worker.execute(s.Create(pipeline, or_replace=not created))
+    except KpipeError as error:
+        raise parsed.at_its_key(error) from error.__cause__
     stored = records.digest(worker.home.pipeline(name))
     if created:
         records.forget(worker.home, name)

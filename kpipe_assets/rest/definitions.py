@@ -10,15 +10,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import mentions_reference
+from kpipe.definition.secret_values import MASK, is_credential, is_secret_name, is_secret_value
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable, SchemaConflict
 from kpipe.terminal import plain_lines
-from kpipe_assets.rest.configs import CLASS, is_secret, nested, references, texts
+from kpipe_assets.rest.configs import CLASS, masked_text, nested, references, texts
 from kpipe_assets.rest.problems import Problem
 from kpipe_assets.rest.sinks import SINKS
 from kpipe_assets.rest.translation import translate
 from kpipe_assets.rest.worker import Worker
 from kpipe_assets.validation import validate
-from resources.secrets import MASK
 
 __all__ = ["Parsed", "parse"]
 
@@ -33,15 +34,23 @@ class Parsed:
         config: as it came, with dotted keys and texts; literal secrets are masked.
         pipeline: the definition; None if there are errors.
         errors: sentences by key.
+        keys: of a translated sink: the key that a field comes from, by the field's path.
     """
 
     config: dict[str, str]
     pipeline: Pipeline | None = None
     errors: dict[str, list[str]] = field(default_factory=dict)
+    keys: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     def add(self, key: str, message: str) -> None:
         """Add an error."""
         self.errors.setdefault(key, []).append(plain_lines(message))
+
+    def at_its_key(self, error: KpipeError) -> KpipeError:
+        """Return an error about the definition with the key that the client sent as its field."""
+        if error.field and self.keys:
+            error.field = tuple(_key(self, error.field).split("."))
+        return error
 
     def required(self, plugin: str) -> Pipeline:
         """Return the definition.
@@ -85,44 +94,44 @@ def parse(worker: Worker, name: str, config: Mapping[str, Any], check: bool = Fa
     except KpipeError:  # unreadable: it is replaced
         before = {}
     fields = _native(parsed, config, name) if kind == CLASS else _translated(parsed, kind)
-    if parsed.errors:
-        return parsed
     if worker.brokers is not None:
         fields.setdefault("source", {})
         if isinstance(fields["source"], dict):
             fields["source"].setdefault("brokers", worker.brokers)
-    try:
-        fields = references(fields, before)
-    except InvalidPipeline as error:
+    problems: list[InvalidPipeline] = []
+    fields = references(fields, before, problems)
+    for error in problems:
         _about(parsed, error)
-        return parsed
     _model(parsed, fields)
-    if parsed.pipeline is not None:
-        parsed.config = {key: MASK if _is_literal(kind, key, value) else value for key, value in given.items()}
-        if check:
-            try:
-                validate(parsed.pipeline, worker.home)
-            except _ABOUT_DEFINITION as error:
-                _about(parsed, error)
+    if parsed.errors:
+        parsed.pipeline = None
+    if parsed.pipeline is not None and check:
+        try:
+            validate(parsed.pipeline, worker.home)
+        except _ABOUT_DEFINITION as error:
+            _about(parsed, error)
+    parsed.config = {key: _shown(parsed, key, value) for key, value in given.items()}
     return parsed
 
 
-def _is_literal(kind: str, key: str, value: str) -> bool:
-    return kind == CLASS and is_secret(_split(key)) and "{" not in value and not key.endswith(".sasl.username")
-
-
-def _split(key: str) -> tuple[str, ...]:
-    return tuple(key.split("."))
+def _shown(parsed: Parsed, key: str, value: str) -> str:
+    """Return the value of a key as it is stored and returned, with literal secrets masked."""
+    # A rejected value is not stored, but the response of a validation contains it.
+    if key in parsed.errors and (key == "headers" or is_secret_name(key) or is_secret_value(value) or mentions_reference(value)):
+        return MASK
+    path = next((path for path, known in parsed.keys.items() if known == key and is_credential(path)), None)
+    if path is None and not parsed.keys:
+        path = tuple(key.split("."))
+    return masked_text(path, value) if path is not None and key != "headers" else value
 
 
 def _native(parsed: Parsed, config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the fields of a definition; `topics` and `topics.regex` of Connect are read, too."""
     own = {key: value for key, value in config.items() if key not in ("topics", "topics.regex")}
-    try:
-        fields = nested({**own, "name": name})
-    except InvalidPipeline as error:
+    problems: list[InvalidPipeline] = []
+    fields = nested({**own, "name": name}, problems)
+    for error in problems:
         _about(parsed, error)
-        return {}
     source = fields.setdefault("source", {})
     if not isinstance(source, dict):
         parsed.add("source", "source: expected an object")
@@ -150,6 +159,7 @@ def _translated(parsed: Parsed, kind: str) -> dict[str, Any]:
     for key, messages in draft.errors.items():
         for message in messages:
             parsed.add(key, message)
+    parsed.keys = draft.keys
     return draft.fields
 
 
@@ -157,23 +167,27 @@ def _model(parsed: Parsed, fields: dict[str, Any]) -> None:
     try:
         parsed.pipeline = Pipeline.model_validate(fields)
     except ValidationError as error:
-        seen: set[str] = set()
+        seen, earlier = set[str](), {*parsed.errors}
+        earlier |= {"into.headers" for key in parsed.errors if key.startswith("into.headers.")}
         for problem in error.errors(include_url=False, include_context=False, include_input=False):
             key = _key(parsed, tuple(str(part) for part in problem["loc"]))
             text = problem["msg"].removeprefix("Value error, ")
             message = f"{key}: {text[:1].lower() + text[1:]}"
-            if message not in seen:
+            if message not in seen and key not in earlier:  # a rejected value may be missing
                 seen.add(message)
                 parsed.add(key, message)
 
 
 def _about(parsed: Parsed, error: KpipeError) -> None:
     message = f"{error.what} -> {error.hint}" if error.hint else error.what
-    parsed.add(_key(parsed, error.field) if error.field else "name", message)
+    key = _key(parsed, error.field) if error.field else "name"
+    parsed.add(key, f"{key}: {message}" if parsed.keys and key not in message else message)
 
 
 def _key(parsed: Parsed, path: tuple[str, ...]) -> str:
     """Return the key of a field: the longest key of the config, else the field's first two names."""
+    if parsed.keys:
+        return next((parsed.keys[path[:end]] for end in range(len(path), 0, -1) if path[:end] in parsed.keys), "connector.class")
     for end in range(len(path), 0, -1):
         key = ".".join(path[:end])
         if key in parsed.config or any(given.startswith(f"{key}.") for given in parsed.config):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -13,11 +15,20 @@ from kpipe_assets.dagster_server.access_rules import Rules
 from kpipe_assets.dagster_server.request_checks import Refusal, foreign, protected, tokens
 from kpipe_assets.rest.problems import Safe
 
-__all__ = ["MOST_BYTES", "Gate"]
+__all__ = ["MOST_BYTES", "Gate", "is_authorized"]
 
 #: Maximum size of a request's body.
 MOST_BYTES = 1 << 20
 _DEEPEST = 64
+_BODY_S = 60.0  # longest time for a body: a connection that sends none must not stay
+# Orchestrators probe without a token.
+_PUBLIC = ("/health",)
+_AUTHORIZED = "kpipe.authorized"
+
+
+def is_authorized(scope: Scope) -> bool:
+    """Return whether a request has brought the token, or needs none."""
+    return bool(scope.get(_AUTHORIZED))
 
 
 class Gate:
@@ -30,10 +41,13 @@ class Gate:
         app: the application.
         rules: who may send requests.
         most: maximum size of a body, in bytes.
+
+    Attributes:
+        rules: may be replaced, by the thread that answers requests.
     """
 
     def __init__(self, app: ASGIApp, rules: Rules, most: int = MOST_BYTES) -> None:
-        self._app, self._rules, self._most = app, rules, most
+        self._app, self.rules, self._most = app, rules, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request; see the class."""
@@ -42,7 +56,10 @@ class Gate:
             return
         send = protected(send)
         headers = Headers(scope=scope)
-        refusal = foreign(headers, self._rules, "kpipe serve") or self._unknown(headers)
+        unknown = self._unknown(headers)
+        refusal = foreign(headers, self.rules, "kpipe serve")
+        if refusal is None and scope.get("path") not in _PUBLIC:
+            refusal = unknown
         if refusal is None and scope["type"] != "http":
             refusal = Refusal(403, "websocket: not served", "")
         body = b""
@@ -51,11 +68,14 @@ class Gate:
         if refusal is not None:
             await _answer(refusal)(scope, receive, send)
             return
-        await self._app(_without_slash(scope), _again(body, receive), send)
+        # HEAD is answered as GET; the web server leaves out the body.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        scope = {**_without_slash(scope), "method": method, _AUTHORIZED: unknown is None}
+        await self._app(scope, _again(body, receive), send)
 
     def _unknown(self, headers: Headers) -> Refusal | None:
         """Reject requests without the token."""
-        rules = self._rules
+        rules = self.rules
         if rules.token is None or any(map(rules.knows, tokens(headers, rules.cookie, basic=True))):
             return None
         return Refusal(
@@ -72,9 +92,12 @@ class Gate:
             return b"", Refusal(400, "Content-Length: not a number", "")
         if len(length) > 12 or int(length) > self._most:
             return b"", large
-        parts, size = [], 0
+        parts, size, deadline = [], 0, time.monotonic() + _BODY_S
         while True:
-            message = await receive()
+            try:
+                message = await asyncio.wait_for(receive(), deadline - time.monotonic())
+            except asyncio.TimeoutError:
+                return b"", Refusal(408, f"body: incomplete after {_BODY_S:g} s", "send it again")
             if message["type"] == "http.disconnect":
                 return b"", Refusal(400, "body: the client ended the connection", "")
             parts.append(message.get("body", b""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 
@@ -81,6 +81,44 @@ def _integer(value: Any, bound: int, kind: str) -> int:
     return int(text)
 
 
+#: The body of PATCH in the description; `parse` checks it in Connect's words.
+_BODY: Final = {
+    "requestBody": {
+        "content": {
+            "application/json": {
+                "schema": {
+                    "required": ["offsets"],
+                    "properties": {
+                        "offsets": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {
+                                    "partition": {
+                                        "type": "object",
+                                        "properties": {
+                                            "kafka_topic": {"type": "string"},
+                                            "kafka_partition": {"type": "integer", "minimum": 0},
+                                        },
+                                        "required": ["kafka_topic", "kafka_partition"],
+                                    },
+                                    "offset": {
+                                        "type": ["object", "null"],
+                                        "properties": {"kafka_offset": {"type": "integer", "minimum": 0}},
+                                        "required": ["kafka_offset"],
+                                    },
+                                },
+                                "required": ["partition", "offset"],
+                            },
+                        }
+                    },
+                }
+            }
+        }
+    }
+}
+
+
 def router(worker: Worker) -> APIRouter:
     """Return the resources of positions."""
     routes = APIRouter(prefix="/connectors/{connector}/offsets", tags=["Kafka Connect: offsets"])
@@ -91,7 +129,7 @@ def router(worker: Worker) -> APIRouter:
         positions = sorted(ledger.positions().items())
         return Safe({"offsets": [_entry(source, offset) for source, offset in positions]})
 
-    @routes.patch("", summary="Seek to offsets; the connector must be stopped")
+    @routes.patch("", summary="Seek to offsets; the connector must be stopped", openapi_extra=_BODY)
     def alter(connector: str, body: dict[str, Any], reread: bool = False) -> Any:
         with worker.changing(connector):
             pipeline = _stopped(worker, connector)
@@ -153,9 +191,9 @@ def _seek(worker: Worker, pipeline: Pipeline, targets: Mapping[tuple[str, int], 
 
 def _beginnings(pipeline: Pipeline, wanted: Iterable[tuple[str, int]], multi: bool) -> dict[Part, int]:
     """Return where `source.start` begins these partitions."""
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
 
-    topics = KafkaTopics(pipeline.source)
+    topics = topics_of(pipeline)
     snapshot = topics.snapshot()
     existing = {(source.topic.name, source.partition): source for source in snapshot.partitions}
     sources = []

@@ -16,15 +16,13 @@ from kpipe.planning.start_offsets import beginnings
 from kpipe.sql import statements as s
 from kpipe.topics import Part, part
 from kpipe_assets.rest.configs import masked
-from kpipe_assets.rest.problems import Problem, Safe
+from kpipe_assets.rest.problems import LIMITS, Problem, Safe
 from kpipe_assets.rest.worker import Worker
-from kpipe_assets.statements.result import Result
+from kpipe_assets.statements.json_rows import MOST_ROWS, rendered
 from resources.destinations import open_destination
 
-__all__ = ["MOST_ROWS", "router", "rows_of"]
+__all__ = ["router"]
 
-#: Maximum number of rows, names or entries in a response.
-MOST_ROWS = 1000
 _Page = Annotated[int, Query(ge=1, le=MOST_ROWS)]
 _Offset = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Name = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]{1,249}:)?[0-9]{1,9}$")]
@@ -74,19 +72,6 @@ def _named(name: str) -> Part:
     return name if ":" in name else int(name)
 
 
-def rows_of(result: Result, most: int = MOST_ROWS) -> dict[str, Any]:
-    """Return a result with a bounded number of rows."""
-    rows: list[list[Any]] = []
-    more = False
-    for row in result.rows:
-        if len(rows) == most:
-            more = True
-            break
-        rows.append(list(row))
-    found: dict[str, Any] = {"message": result.message, "columns": list(result.columns), "rows": rows}
-    return {**found, "truncated": True} if more else found
-
-
 def router(worker: Worker) -> APIRouter:
     """Return the resources of a home's pipelines."""
     routes = APIRouter(prefix="/kpipe/v1/pipelines", tags=["kpipe: pipelines"])
@@ -120,14 +105,16 @@ def router(worker: Worker) -> APIRouter:
     def batches(name: str, limit: _Page = 20) -> Any:
         return Safe({"batches": list(open_destination(defined(name), worker.home).view("batches_summary", limit=limit))})
 
-    @routes.get("/{name}/errors", summary="List dead letters and failed runs, newest first")
+    @routes.get("/{name}/errors", summary="List dead letters and failed runs, newest first", description=LIMITS)
     def errors(name: str, limit: _Page = 20) -> Any:
-        return Safe({"errors": list(open_destination(defined(name), worker.home).view("errors", limit=limit))})
+        defined(name)
+        with worker.slow():  # dead letters contain records
+            return Safe(worker.queries.errors(name, limit))
 
     @routes.post("/{name}/errors/retry", summary="Process dead letters again with the current definition")
     def retry(name: str) -> Any:
         defined(name)
-        with worker.slow():
+        with worker.slow(), worker.changing(name):
             return Safe({"message": worker.execute(s.Replay(name)).message})
 
     @routes.post("/{name}/verify", summary="Recount the table against the ledger; changes nothing")
@@ -162,20 +149,20 @@ def router(worker: Worker) -> APIRouter:
         with worker.slow():
             return Safe(_plan(worker, defined(name)))
 
-    @routes.post("/{name}/test", summary="Convert the next records to rows; writes nothing")
+    @routes.post("/{name}/test", summary="Convert the next records to rows; writes nothing", description=LIMITS)
     def test(name: str, body: Sample | None = None) -> Any:
         defined(name)
         with worker.slow():
-            return Safe(worker.using(s.Test(name, (body or Sample()).limit), rows_of))
+            return Safe(worker.using(s.Test(name, (body or Sample()).limit), rendered))
 
     return routes
 
 
 def _plan(worker: Worker, pipeline: Pipeline) -> dict[str, Any]:
     """Return the ranges of the next batch, or why there is none."""
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
 
-    topics = KafkaTopics(pipeline.source)
+    topics = topics_of(pipeline)
     _, ledger = open_destination(pipeline, worker.home).ledger()
     snapshot = topics.snapshot()
     check_source(ledger, snapshot)

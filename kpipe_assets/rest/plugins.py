@@ -12,7 +12,8 @@ from pydantic_core import PydanticUndefined
 
 from kpipe import __version__
 from kpipe.definition.pipeline import Pipeline, Timestamp
-from kpipe_assets.rest.configs import CLASS, is_secret, model_of
+from kpipe.definition.secret_values import is_credential
+from kpipe_assets.rest.configs import CLASS, model_of
 from kpipe_assets.rest.definitions import parse
 from kpipe_assets.rest.problems import Problem, Safe
 from kpipe_assets.rest.sinks import SINKS
@@ -77,7 +78,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str
         text = str(inner)
         kind = "BOOLEAN" if inner is bool else "LONG" if inner is int or text.startswith("int ") else "STRING"
         kind = "DOUBLE" if inner is float else "LIST" if text.startswith("list[") else kind
-        if is_secret((*prefix.rstrip(".").split("."), name)):
+        if is_credential((*prefix.rstrip(".").split("."), name)):
             kind = "PASSWORD"
         shown = None if required or default is None or default == {} else _text(default)
         yield f"{prefix}{name}", kind, shown, required, words.get(field, "")
@@ -134,6 +135,10 @@ def router(worker: Worker) -> APIRouter:
     @routes.put("/{plugin}/config/validate", summary="Validate a config")
     def validate(plugin: str, body: dict[str, Any]) -> Any:
         kind, given = _class_of(plugin), body.get("connector.class")
+        if isinstance(body.get("config"), dict):
+            raise Problem(
+                400, "config: expected the config itself, found an object with name and config -> send the inner object"
+            )
         if given is not None and given != kind and (not isinstance(given, str) or _class_of(given) != kind):
             raise Problem(400, f"Included connector type {given} does not match request type {plugin}")
         if given is not None:

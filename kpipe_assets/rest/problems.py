@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kpipe.errors import (
@@ -24,8 +24,9 @@ from kpipe.errors import (
     SourceError,
 )
 from kpipe.terminal import plain_lines
+from kpipe_assets.statements.json_rows import MOST_BYTES, MOST_ROWS, lossless
 
-__all__ = ["Problem", "Safe", "body_of", "install", "status_of"]
+__all__ = ["LIMITS", "RESPONSES", "Error", "Problem", "Safe", "body_of", "install", "status_of"]
 
 _LOG = logging.getLogger("kpipe.rest")
 
@@ -48,8 +49,8 @@ class Safe(JSONResponse):
     """A JSON response in ASCII: a text of the home may contain any character."""
 
     def render(self, content: Any) -> bytes:
-        """Render with lossless values: other types as text, not-a-number as null."""
-        return json.dumps(_finite(content), allow_nan=False, separators=(",", ":"), default=str).encode("ascii")
+        """Render with lossless values; bytes are JSON already."""
+        return content if isinstance(content, bytes) else lossless(content).encode("ascii")
 
 
 class Problem(Exception):
@@ -79,6 +80,41 @@ def body_of(error: KpipeError) -> dict[str, Any]:
     if error.field:
         body["field"] = ".".join(error.field)
     return body
+
+
+class Error(BaseModel):
+    """The body of an error.
+
+    Attributes:
+        error_code: the HTTP status.
+        message: the problem, and what to do.
+        error: class of an error of kpipe.
+        hint: what to do.
+        field: the key or the field that is invalid.
+    """
+
+    error_code: int
+    message: str
+    error: str | None = None
+    hint: str | None = None
+    field: str | None = None
+
+
+#: In the description of resources that return rows or records.
+LIMITS = (
+    f"The response has {MOST_ROWS:,} rows or entries at most, and {MOST_BYTES >> 20} MiB of them in JSON. If there are more, it"
+    " has `truncated: true`. A first row that is larger by itself is an error."
+)
+#: Errors in the description of every resource.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "The request, its config or its statement is invalid"},
+    401: {"model": Error, "description": "The token is missing or wrong"},
+    403: {"model": Error, "description": "Host, Origin or Sec-Fetch-Site names another server"},
+    404: {"model": Error, "description": "There is no such connector, task or class"},
+    409: {"model": Error, "description": "The name exists, another change is under way, or an operator must decide"},
+    422: {"model": Error, "description": "The feature is not available here"},
+    503: {"model": Error, "description": "Brokers or the destination do not answer"},
+}
 
 
 def install(app: FastAPI) -> None:
@@ -115,19 +151,3 @@ def _first(error: RequestValidationError) -> tuple[int, str]:
     text = first["msg"].removeprefix("Value error, ")
     status = 404 if where[:1] == ["path"] else 400
     return status, plain_lines(f"{'.'.join(where)}: {text[:1].lower() + text[1:]}")
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON cannot express: NaN and infinities by null, bytes by text or hexadecimal digits."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode("utf-8")
-        except UnicodeDecodeError:
-            return {"hex": bytes(value).hex()}
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -11,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from kpipe.errors import InvalidStatement
 from kpipe.sql import statements as s
 from kpipe.sql.parser import read
-from kpipe_assets.rest.pipelines import MOST_ROWS, rows_of
-from kpipe_assets.rest.problems import Safe
+from kpipe_assets.rest.problems import LIMITS, Safe
 from kpipe_assets.rest.worker import Worker
+from kpipe_assets.statements.json_rows import MOST_ROWS, rendered
 
 __all__ = ["router"]
 
@@ -36,7 +35,7 @@ def router(worker: Worker) -> APIRouter:
     """Return the resource of statements."""
     routes = APIRouter(prefix="/kpipe/v1", tags=["kpipe: statements"])
 
-    @routes.post("/sql", summary="Execute one statement")
+    @routes.post("/sql", summary="Execute one statement", description=LIMITS)
     def sql(body: Sql) -> Any:
         statement = read(body.statement)
         if isinstance(statement, s.Extract):
@@ -45,8 +44,9 @@ def router(worker: Worker) -> APIRouter:
             raise InvalidStatement(
                 "START PIPELINE ... FOREGROUND would run in the server", "leave out FOREGROUND, or use kpipe run"
             )
-        name = statement.pipeline if isinstance(statement, s.Start | s.Stop | s.Alter | s.Drop) else None
-        with worker.slow(), nullcontext() if name is None else worker.changing(name):
-            return Safe(worker.using(statement, lambda result: rows_of(result, body.limit)))
+        with worker.slow(), worker.changing_all(s.changes(statement)):
+            if isinstance(statement, s.Query):
+                return Safe(worker.query(body.statement, body.limit))
+            return Safe(worker.using(statement, lambda result: rendered(result, body.limit)))
 
     return routes

@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
+from kpipe.definition.references import mentions_reference
 from resources.kafka.allowed_settings import ALLOWED
 
-__all__ = ["COMMON", "Draft", "Rule", "Sink", "field_of", "flag", "nothing", "number", "one_of", "refused", "translate"]
+__all__ = [
+    "COMMON", "Draft", "Rule", "Sink", "evolution", "field_of", "flag", "needs", "nothing", "number", "one_of", "refused",
+    "single_topic", "translate", "user_name",
+]  # fmt: skip
 
 _CONVERTERS = {
     "org.apache.kafka.connect.json.JsonConverter": "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
     "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
     "io.confluent.connect.json.JsonSchemaConverter": "json",
-    "org.apache.kafka.connect.converters.ByteArrayConverter": "raw",
-    "org.apache.kafka.connect.storage.StringConverter": "raw",
 }
+# The sinks need records with fields: a text or bytes would become other rows, or none.
+_RAW = ("org.apache.kafka.connect.converters.ByteArrayConverter", "org.apache.kafka.connect.storage.StringConverter")
 _CONSUMER = "consumer.override."
+# Keys of required fields, in case that no key sets them.
+_KEYS = {
+    ("name",): "name",
+    ("source",): "topics",
+    ("source", "brokers"): f"{_CONSUMER}bootstrap.servers",
+    ("format",): "value.converter",
+    ("into",): "connector.class",
+}
 
 
 @dataclass
@@ -33,14 +46,19 @@ class Draft:
         config: the connector's config.
         fields: fields of the definition.
         errors: what is wrong, by key.
+        keys: the key that a field comes from, by the field's path.
+        key: the key whose rule is applied.
     """
 
     config: Mapping[str, str]
     fields: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, list[str]] = field(default_factory=dict)
+    keys: dict[tuple[str, ...], str] = field(default_factory=lambda: dict(_KEYS))
+    key: str = "connector.class"
 
     def put(self, value: Any, *path: str) -> None:
         """Set a field of the definition."""
+        self.keys[path] = self.key
         group = self.fields
         for name in path[:-1]:
             group = group.setdefault(name, {})
@@ -128,9 +146,42 @@ def one_of(*values: str, why: str = "has no counterpart") -> Rule:
     return rule
 
 
+def user_name(draft: Draft, key: str) -> str:
+    """Return the user's name before an address, quoted and with `@`; empty if there is none.
+
+    A reference is rejected: a user's name is part of the address, whose references are not resolved.
+    """
+    user = draft.config.get(key, "")
+    if mentions_reference(user):
+        draft.refuse(key, "expected the user's name, found a reference, which only a credential can be")
+        return ""
+    return f"{quote(user, safe='')}@" if user else ""
+
+
 def refused(why: str) -> Rule:
     """Return a rule that rejects the key."""
     return lambda draft, key, _: draft.refuse(key, why)
+
+
+def single_topic(draft: Draft, key: str) -> str | None:
+    """Return the only topic; reject the key if there are several, or a pattern."""
+    names = [name.strip() for name in draft.config.get("topics", "").split(",") if name.strip()]
+    if len(names) == 1:
+        return names[0]
+    draft.refuse(key, "needs one topic: kpipe writes one table for each pipeline, not one for each topic")
+    return None
+
+
+def evolution(draft: Draft, on: bool, otherwise: str) -> None:
+    """Set what happens to members without a column."""
+    draft.put("evolve" if on else otherwise, "schema")
+
+
+def needs(draft: Draft, *keys: str) -> None:
+    """Reject keys that are missing."""
+    for key in keys:
+        if not draft.config.get(key, "").strip():
+            draft.refuse(key, "missing")
 
 
 def _topics(draft: Draft, key: str, value: str) -> None:
@@ -160,6 +211,9 @@ def _tolerance(draft: Draft, key: str, value: str) -> None:
 
 def _converter(draft: Draft, key: str, value: str) -> None:
     kind = _CONVERTERS.get(value.strip())
+    if value.strip() in _RAW:
+        draft.refuse(key, f"{value!r} gives no fields: write a definition with format.type raw, whose columns are key and value")
+        return
     if kind is None:
         draft.refuse(key, f"{value!r} has no counterpart: expected {', '.join(_CONVERTERS)}")
         return
@@ -230,7 +284,7 @@ def translate(sink: Sink, config: Mapping[str, str]) -> Draft:
     """Translate a config by the rules of a sink. All problems are collected."""
     draft = Draft(config)
     for key, value in config.items():
-        rule = sink.rule(key)
+        rule, draft.key = sink.rule(key), key
         if rule is None:
             draft.refuse(key, "has no counterpart in kpipe; nothing was guessed")
         else:
@@ -241,5 +295,6 @@ def translate(sink: Sink, config: Mapping[str, str]) -> Draft:
         draft.refuse("value.converter", "missing: a worker's default is unknown here")
     if "errors.tolerance" not in config:  # Connect's default
         _tolerance(draft, "errors.tolerance", "none")
+    draft.key = "connector.class"
     sink.finish(draft)
     return draft

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,14 +18,16 @@ from kpipe_assets.rest.problems import Problem
 from kpipe_assets.runs.status import FAILED, note_state, state_of
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.execute import Session
+from kpipe_assets.statements.isolated import IsolatedQueries
 from kpipe_assets.statements.result import Result
+from kpipe_assets.telemetry.run_log import shown
 from resources.home import Home
 
 __all__ = ["Worker"]
 
 _LOG = logging.getLogger("kpipe.rest")
-_LOCKS = 64
 _CHANGE_S = 20.0  # longest wait for another change of the same pipeline
+_QUERY_S = 20.0  # commits into a DuckDB file wait for its readers, and fail after 30 s
 _STOP_S = 5.0  # longest wait for the end of a batch before the response
 _SLOW_AT_ONCE = 2
 _SLOW_WAITING = 8
@@ -41,34 +43,52 @@ class Worker:
         home: KPIPE_HOME.
         address: HOST:PORT, which Connect calls the worker's id.
         brokers: brokers of configs that name none; None: each config names its own.
+        queries: the process for queries, which starts with the first one.
     """
 
     home: Home
     address: str = "127.0.0.1:8083"
     brokers: str | None = None
-    _locks: Sequence[threading.Lock] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
+    queries: IsolatedQueries = field(init=False)
+    _changed: list[Collection[str] | None] = field(default_factory=list)  # by the changes in progress; None: all
+    _ended: threading.Condition = field(default_factory=threading.Condition)
     _slow: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_SLOW_AT_ONCE))
     _waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_SLOW_WAITING))
     _stops: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8, "kpipe-stop"))
 
+    def __post_init__(self) -> None:
+        self.queries = IsolatedQueries(self.home)
+
     def close(self) -> None:
         """Stop waiting for batches to end: the requests to end are in the home already."""
+        self.queries.close()
         self._stops.shutdown(wait=False, cancel_futures=True)
 
+    def changing(self, name: str) -> AbstractContextManager[None]:
+        """Make the only change of a pipeline by this process; see `changing_all`."""
+        return self.changing_all((name,))
+
     @contextmanager
-    def changing(self, name: str) -> Iterator[None]:
-        """Make the only change of a pipeline by this process.
+    def changing_all(self, names: Collection[str] | None) -> Iterator[None]:
+        """Make the only change of some pipelines by this process; None: of all.
 
         Raises:
             Problem: another change takes too long.
         """
-        lock = self._locks[hash(name) % _LOCKS]
-        if not lock.acquire(timeout=_CHANGE_S):
-            raise Problem(409, f"Cannot complete request momentarily: another change of {name} has not ended -> try again")
+        if names is not None and not names:
+            yield
+            return
+        with self._ended:
+            if not self._ended.wait_for(lambda: not any(_overlap(names, other) for other in self._changed), _CHANGE_S):
+                which = "a pipeline" if names is None else ", ".join(names)
+                raise Problem(409, f"Cannot complete request momentarily: another change of {which} has not ended -> try again")
+            self._changed.append(names)
         try:
             yield
         finally:
-            lock.release()
+            with self._ended:
+                self._changed.remove(names)
+                self._ended.notify_all()
 
     @contextmanager
     def slow(self) -> Iterator[None]:
@@ -94,6 +114,10 @@ class Worker:
         with Session(self.home) as session:
             made = [use(result) for result in session.execute(statement)]
         return made[-1]
+
+    def query(self, statement: str, rows: int) -> bytes:
+        """Execute a query or CREATE TABLE in another process, and return its result as JSON."""
+        return self.queries.query(statement, rows, _QUERY_S)
 
     def stop(self, name: str, clear: bool = False) -> None:
         """Stop a pipeline. A batch that takes longer goes on to its end after the response, as in Connect.
@@ -148,8 +172,12 @@ class Worker:
         return self.home.pipeline(name)
 
 
+def _overlap(names: Collection[str] | None, other: Collection[str] | None) -> bool:
+    return names is None or other is None or not set(names).isdisjoint(other)
+
+
 def _report(name: str, error: BaseException | None) -> None:
     if isinstance(error, KpipeError | Problem):
-        _LOG.warning("stop of %s: %s", name, error)
+        _LOG.warning("stop of %s: %s", name, shown(error) if isinstance(error, KpipeError) else error)
     elif error is not None:
         _LOG.error("stop of %s failed", name, exc_info=error)

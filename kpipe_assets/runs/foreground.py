@@ -13,9 +13,11 @@ from kpipe.errors import KpipeError
 from kpipe.run_events import Decisions
 from kpipe.topics import Part, part
 from kpipe_assets.runs.progress import Progress
+from kpipe_assets.runs.run_spark import service_spark
 from kpipe_assets.runs.runner import Run
+from kpipe_assets.runs.service_lock import running_service
 from kpipe_assets.runs.signals import Stop
-from kpipe_assets.terminal import echo, emit
+from kpipe_assets.terminal import echo, emit, log, logs_json
 from kpipe_assets.wording import count
 from resources.home import Home
 
@@ -98,20 +100,27 @@ def run_pipeline(
     Raises:
         KpipeError: the run failed; the summary has been printed.
     """
+    from resources.spark.driver import early_start
     from resources.spark.driver.session import start, start_early, started
 
-    totals, began, reported = Totals(), time.monotonic(), started()
+    totals, began, reported, service = Totals(), time.monotonic(), started(), service_spark(home)
     stop = stop or Stop()
-    progress = Progress(pipeline.name, as_json, partitions, pipeline.source.multi_topic)
+    progress = Progress(pipeline.name, as_json or logs_json(), partitions, pipeline.source.multi_topic)
 
     def spark() -> Any:
         nonlocal reported
         if not reported:
-            progress.say("starting Spark")
+            text = "starting Spark" if service is None else f"using the Spark of {running_service(home) or 'kpipe serve'}"
+            log(text, pipeline=pipeline.name) if logs_json() else progress.say(text)
             reported = True
+        if service is not None:
+            return service
         context = start(home.path)
         stop.install()  # pyspark replaces the handler of SIGINT when its context starts
         return context
+
+    def on_work() -> None:
+        start_early(home.path) if service is None else early_start.begin(service.connect)
 
     with stop, progress:
         try:
@@ -124,7 +133,7 @@ def run_pipeline(
                 on_event=progress.on_event,
                 wait=stop.wait,
                 stopped=stop.requested,
-                on_work=lambda: start_early(home.path),
+                on_work=on_work,
             )
             for committed in ingest.batches(max_batches, follow):
                 totals.add(committed)
@@ -145,12 +154,14 @@ def run_pipeline(
             totals.seconds = time.monotonic() - began
             totals.positions = progress.positions
             progress.close()
+            if service is not None:
+                service.close()
             if as_json:
                 emit(totals.line(pipeline.name))
             else:
                 echo(_sentence(pipeline.name, totals, progress))
                 if warning := _all_filtered(pipeline, totals.counts):
-                    echo(warning, err=True)
+                    log(warning, "warning", pipeline.name)
     return totals
 
 

@@ -28,7 +28,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
         on: whether its sensor is running.
         served: whether a daemon evaluates the sensor.
     """
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
 
     pipeline = home.pipeline(name)
     destination, multi_topic = open_destination(pipeline, home), pipeline.source.multi_topic
@@ -39,7 +39,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
     batches = destination.view("batches_summary", limit=1)
     positions, high, behind, trouble = ledger.positions(), {}, None, None
     try:
-        snapshot = KafkaTopics(pipeline.source).snapshot()
+        snapshot = topics_of(pipeline).snapshot()
         positions = {source: offset for source, offset in positions.items() if source in snapshot.partitions}
         high = {str(part(source, multi_topic)): state.high for source, state in sorted(snapshot.partitions.items())}
         behind = sum(lag(ledger, snapshot).values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kpipe.adoption.origin import adopted_from
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from kpipe.verification.verify import Audit, audit
@@ -25,6 +26,8 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     if not uid and not seen.uid:
         raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
     result = audit(ledger, destination.history(), destination.recount(), pipeline.source.multi_topic)
+    if result.adopted:
+        result = replace(result, adopted_from=adopted_from(destination, ledger))
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
         problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
         return replace(result, problems=[*result.problems, problem])

@@ -11,26 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Committed
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError, NeedsOperator
+from kpipe.errors import Fenced, InvalidPipeline, KpipeError, LedgerMismatch, NeedsOperator
 from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Destination, GroupFollower
 from kpipe.planning.planner import Idle
 from kpipe.run_events import Event
 from kpipe.tables.upsert import with_key
+from kpipe_assets.runs.rebuilt import finish, was_exchanged
 from kpipe_assets.runs.retries import count_retry
 from kpipe_assets.runs.run_locks import marked
+from kpipe_assets.runs.run_spark import run_spark
 from kpipe_assets.runs.stop_requests import StopRequests
+from kpipe_assets.telemetry.observers import observed
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
 from resources.extras import require
 from resources.home import Home
-from resources.object_store.uri import is_remote
+from resources.object_store.config import PACKAGES
+from resources.object_store.uri import is_remote, kind
 from resources.spark.cluster.master import check as check_master
 from resources.spark.staging.staged_files import collect_garbage, discard
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from resources.spark.driver.batch_runner import BatchRunner
     from resources.spark.driver.stager import SparkStager
 
 __all__ = ["Run", "ingest", "real_stager"]
@@ -51,34 +56,36 @@ class Run:
     ready: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
+        self._observe: Callable[[Event], None] = lambda _: None
         self._stop_requests = StopRequests(self.home, self.pipeline.name, restarts=self.loop.contend)
 
     @classmethod
-    def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **options: Any) -> Run:
+    def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext | BatchRunner], **options: Any) -> Run:
         """Return a run with real brokers, Spark and destination.
 
         Args:
             pipeline: the definition.
             home: KPIPE_HOME.
-            spark: returns the SparkContext; called for the first batch.
+            spark: returns the SparkContext, or what runs batches instead; called for the first batch.
             options: further attributes of `Ingest`.
 
         Raises:
             NotAvailable, InvalidPipeline: the pipeline cannot run here.
         """
-        from resources.kafka.topic_metadata import KafkaTopics
+        from resources.sources.open_source import topics_of
         from resources.spark.driver.deferred_stager import DeferredStager
         from resources.spark.driver.definition_version import version
         from resources.spark.driver.ship_program import check_variables
 
         check_master()
         home.make()
+        pipeline = finish(home, pipeline.name) or pipeline
         with home.placing(pipeline):
             validate(pipeline, home, Needs.FILES, environ=os.environ)
         destination = open_destination(pipeline, home)
         _check_staging(home)
         check_variables(pipeline, os.environ)
-        topics, stager = KafkaTopics(pipeline.source), DeferredStager(lambda: real_stager(pipeline, home, spark, destination))
+        topics, stager = topics_of(pipeline), DeferredStager(lambda: real_stager(pipeline, home, spark, destination))
         return cls(home, Ingest(pipeline, topics, stager, destination, version=version(pipeline), **options))
 
     @property
@@ -103,16 +110,18 @@ class Run:
         Raises:
             KpipeError: the run failed.
         """
-        loop, name = self.loop, self.pipeline.name
+        loop, name, seen = self.loop, self.pipeline.name, self.home.seen(self.pipeline.name)
+        run = loop.run_id or f"pid-{os.getpid()}"
         passes = replace(
             loop,
-            seen=self.home.seen(name),
-            run_id=loop.run_id or f"pid-{os.getpid()}",
+            seen=seen,
+            run_id=run,
             wait=lambda seconds: self._stop_requests.wait(seconds, loop.wait),
             stopped=lambda: loop.stopped() or self._stop_requests.asked(),
             on_event=self._counting,
         ).passes(max_batches, follow)
-        with marked(self.home, name, loop.run_id or str(os.getpid())):
+        watched = observed(self.home, self.pipeline, run, follow)
+        with marked(self.home, name, loop.run_id or str(os.getpid())), watched as self._observe:
             for root in self.home.roots:
                 collect_garbage(root, self._landed)
             self._note("running")
@@ -127,11 +136,11 @@ class Run:
                             if isinstance(loop.topics, GroupFollower):
                                 loop.topics.follow(result.heads())
                         yield result
-            except NeedsOperator as error:
-                self._note("needs_operator", error)
-                raise
             except KpipeError as error:
-                self._note("error", error)
+                if isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, name, seen.uid):
+                    self._note("stopped")  # its definition is the old one: the next run has the new one
+                    return
+                self._note("needs_operator" if isinstance(error, NeedsOperator) else "error", error)
                 raise
             except BaseException:
                 with suppress(KpipeError):
@@ -148,7 +157,8 @@ class Run:
         return frozenset(entry.batch for entry in self.destination.history())
 
     def _counting(self, event: Event) -> None:
-        """Count retries, and pass the event on."""
+        """Count retries, and pass the event to observers and caller."""
+        self._observe(event)
         if event.kind == "retry":
             with suppress(OSError):  # for metrics only
                 count_retry(self.home, self.pipeline.name)
@@ -168,7 +178,9 @@ class Run:
                 raise
 
 
-def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> SparkStager:
+def real_stager(
+    pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext | BatchRunner], destination: Destination
+) -> SparkStager:
     """Create the Spark stager with the destination's key and NOT NULL columns, and the lookups.
 
     Raises:
@@ -189,7 +201,13 @@ def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext
 
 def _check_staging(home: Home) -> None:
     if is_remote(home.stage):
-        require("s3", f"KPIPE_STAGING {home.stage}")
+        from resources.object_store.clients import store
+
+        require(PACKAGES[kind(home.stage)][1], f"KPIPE_STAGING {home.stage}")
+        try:
+            store(home.stage)
+        except OSError as error:
+            raise InvalidPipeline(f"KPIPE_STAGING {home.stage}: {error}", "set the variables of the store") from error
 
 
 def ingest(
@@ -206,7 +224,5 @@ def ingest(
     Raises:
         KpipeError: see kpipe/errors.py.
     """
-    from resources.spark.driver.session import start
-
     opened = home or Home.from_env()
-    yield from Run.real(pipeline, opened, lambda: start(opened.path)).batches(max_batches, follow)
+    yield from Run.real(pipeline, opened, run_spark(opened)).batches(max_batches, follow)

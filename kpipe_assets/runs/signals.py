@@ -6,7 +6,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-from kpipe_assets.terminal import echo
+from kpipe_assets.terminal import log
 
 __all__ = ["Stop"]
 
@@ -46,4 +46,4 @@ class Stop:
         if self._stop.is_set():
             raise KeyboardInterrupt
         self._stop.set()
-        echo("\nstopping after this batch (Ctrl-C again: discard the batch and stop now)", err=True)
+        log("\nstopping after this batch (Ctrl-C again: discard the batch and stop now)")

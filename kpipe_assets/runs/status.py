@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import rotates
 from kpipe.errors import KpipeError
 from kpipe_assets.runs.run_locks import SERVED, is_running, runs
 from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "note_state", "run_by", "state_of"]
+__all__ = ["FAILED", "may_open", "note_state", "run_by", "state_of"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
@@ -53,7 +55,8 @@ def _last_state(home: Home, name: str) -> str:
     if state is not None:
         return state
     try:
-        row = next(iter(open_destination(home.pipeline(name), home).view("pipelines")), {})
+        pipeline = home.pipeline(name)
+        row = next(iter(open_destination(pipeline, home).view("pipelines")), {}) if may_open(home, pipeline) else {}
     except KpipeError:  # an unreadable definition or file is reported by the command that uses it
         return "stopped"
     return str(row.get("state") or "stopped").lower()
@@ -62,4 +65,14 @@ def _last_state(home: Home, name: str) -> str:
 def note_state(home: Home, name: str, state: str) -> None:
     """Record a state that a statement has set. Earlier errors stay in `kpipe_errors`."""
     home.note(name, state)
-    open_destination(home.pipeline(name), home).record_state(state)
+    pipeline = home.pipeline(name)
+    if may_open(home, pipeline):
+        open_destination(pipeline, home).record_state(state)
+
+
+def may_open(home: Home, pipeline: Pipeline) -> bool:
+    """Return whether the destination may be opened for its state, or for its ledger's display.
+
+    Its files and commands with credentials are not read for a ledger that no run of this home has begun.
+    """
+    return home.has_run(pipeline.name) or not rotates(pipeline.into.credentials.values())

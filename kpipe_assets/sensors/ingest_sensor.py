@@ -77,6 +77,7 @@ class Pace:
 
 def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, pace: Pace = Pace()) -> dg.SensorDefinition:
     """Build the pipeline's sensor `NAME_ingest`, stopped by default."""
+    source = f"Kafka's {pipeline.source}" if pipeline.source.reads_topics else str(pipeline.source)
 
     @dg.sensor(
         name=f"{pipeline.name}_ingest",
@@ -84,7 +85,7 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
         minimum_interval_seconds=pace.interval_s,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=(
-            f"Continuous ingest of Kafka's {pipeline.source} into the table {pipeline.into.table}. Starting this sensor is"
+            f"Continuous ingest of {source} into the table {pipeline.into.table}. Starting this sensor is"
             f" START PIPELINE {pipeline.name}, stopping it is STOP PIPELINE {pipeline.name}."
         ),
     )

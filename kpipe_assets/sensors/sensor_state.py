@@ -163,16 +163,19 @@ def _read(home: Home) -> frozenset[str] | None:
     """
     folder = Path(environment(home)["DAGSTER_HOME"])
     file = folder / "schedules" / "schedules.db"
-    if not is_unedited(folder) or not file.is_file():
+    own = folder == home.dagster and not (folder / "dagster.yaml").exists()  # at most, another process is creating it
+    if not own and not is_unedited(folder):
         return None
+    if not file.is_file():
+        return frozenset()
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
             rows = database.execute(
                 "SELECT instigator_body FROM instigators WHERE instigator_type = 'SENSOR' AND status = 'RUNNING'"
             ).fetchall()
         names = [str(json.loads(body)["origin"]["job_name"]) for (body,) in rows]
-    except (sqlite3.Error, ValueError, KeyError, TypeError):
-        return None
+    except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+        return frozenset() if "no such table" in str(error) else None  # before the first sensor was started
     return frozenset(name.removesuffix("_ingest") for name in names if name.endswith("_ingest"))
 
 

@@ -26,7 +26,7 @@ from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.first_checks import first_results
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.table_checks import verdict
-from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, topic_key, topic_names, untold
+from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, source_keys, untold
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.publishing.publisher import Publisher
@@ -122,7 +122,7 @@ def check_sources(
         return TickState(ledger, snapshot, None, {}, (), 0, waiting, mark, rests=True)
     ledger, snapshot, trouble = _checked(pipeline, home, destination, topics, ledger, snapshot)
     remember(pipeline, home, snapshot)
-    keys = [topic_key(topic) for topic in topic_names(pipeline, home)]
+    keys = list(source_keys(pipeline, home))
     publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, keys)
     shown = _repair(waiting, publisher, is_running(home, pipeline.name), len(snapshot.partitions))
     new = missing_partitions(pipeline, snapshot, context.instance)

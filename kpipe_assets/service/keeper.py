@@ -10,6 +10,7 @@ from kpipe_assets.runs.backoff import Backoff
 from kpipe_assets.runs.status import FAILED
 from kpipe_assets.runs.stop_requests import request
 from kpipe_assets.service.pipeline_thread import PipelineThread
+from kpipe_assets.telemetry.run_log import shown
 from resources.home import Home
 
 __all__ = ["Keeper", "Version"]
@@ -27,7 +28,7 @@ class Keeper:
         home: KPIPE_HOME.
         name: the pipeline's name.
         make: returns a new thread for the pipeline.
-        report: prints a line about the pipeline.
+        report: prints a line about the pipeline, at a level (`info` if omitted).
         backoff: waits after failures.
     """
 
@@ -36,7 +37,7 @@ class Keeper:
         home: Home,
         name: str,
         make: Callable[[str], PipelineThread],
-        report: Callable[[str], None],
+        report: Callable[..., None],
         backoff: Backoff = Backoff(),  # noqa: B008
     ) -> None:
         self._home, self._name, self._make, self._report, self._backoff = home, name, make, report, backoff
@@ -63,7 +64,7 @@ class Keeper:
         """
         thread = self._thread
         if thread is not None and not thread.is_alive():
-            self._ended(thread)
+            self._ended(thread, stopped=version is None)
         elif thread is not None:
             self._watch(thread, version)
         if self._thread is None and version is not None and self._is_due(version):
@@ -94,12 +95,20 @@ class Keeper:
             self._report("makes progress again")
         self._silent = silent
 
-    def _ended(self, thread: PipelineThread) -> None:
-        """Record how the thread ended, and when the next one starts."""
+    def _ended(self, thread: PipelineThread, stopped: bool) -> None:
+        """Record how the thread ended, and when the next one starts.
+
+        A batch that fails after its pipeline was stopped leaves it stopped: START FAILED PIPELINES must not start it.
+        """
         self._thread, error = None, thread.error
         if error is None:
             self._failures = 0
             self._report(f"ended after {thread.batches} batches")
+            return
+        if stopped:
+            self._failures = 0
+            self._note("stopped", error)
+            self._report(f"stopped; its last batch failed: {shown(error)}", "error")
             return
         lasted = time.monotonic() - thread.began
         self._failures = 1 if lasted > self._backoff.longest_s else self._failures + 1
@@ -109,13 +118,18 @@ class Keeper:
             state = "needs_operator"
         else:
             state = "error"
+        if self._home.noted(self._name).get("state") in FAILED:
+            self._noted = True
+        else:  # it failed before the run began, or by a defect
+            self._note(state, error)
+        self._report(f"failed: {shown(error)}; the next run starts in {wait:.0f} s", "error")
+
+    def _note(self, state: str, error: BaseException) -> None:
         try:
-            if self._home.noted(self._name).get("state") not in FAILED:  # it failed before the run began, or by a defect
-                self._home.note(self._name, state, str(error) or type(error).__name__)
+            self._home.note(self._name, state, str(error) or type(error).__name__)
             self._noted = True
         except KpipeError as full:
-            self._report(f"its state cannot be recorded: {full}")
-        self._report(f"failed: {error}; the next run starts in {wait:.0f} s")
+            self._report(f"its state cannot be recorded: {full}", "error")
 
     def _is_due(self, version: Version) -> bool:
         """Return whether a run may start: the wait is over, the definition was edited, or START PIPELINE cleared the error."""

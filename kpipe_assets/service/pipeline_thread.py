@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from kpipe.batch.batch import Committed
 from kpipe.errors import KpipeError
@@ -16,7 +17,10 @@ from kpipe.run_events import Event
 from kpipe_assets.runs.handover import Turn
 from kpipe_assets.runs.run_locks import SERVED
 from kpipe_assets.runs.runner import Run
+from kpipe_assets.sensors.sensor_state import SensorStates
+from kpipe_assets.service.admission import Admission
 from kpipe_assets.service.shared_spark import SharedSpark
+from kpipe_assets.terminal import logs_json, trace_of
 from resources.home import Home
 
 __all__ = ["PipelineThread"]
@@ -35,6 +39,7 @@ class PipelineThread(threading.Thread):
         home: KPIPE_HOME.
         name: the pipeline's name.
         spark: shared by all pipelines.
+        admission: of all pipelines.
         report: prints a line about the pipeline.
         committed: called after each batch.
 
@@ -49,12 +54,13 @@ class PipelineThread(threading.Thread):
         home: Home,
         name: str,
         spark: SharedSpark,
+        admission: Admission,
         report: Callable[[str], None],
         committed: Callable[[Committed], None] = lambda _: None,
     ) -> None:
         super().__init__(name=f"kpipe {name}", daemon=True)  # a thread that hangs must not keep the process from exiting
         self._home, self._pipeline, self._spark, self._report = home, name, spark, report
-        self._committed = committed
+        self._admission, self._committed = admission, committed
         self._run_id = f"{SERVED}{os.getpid()}-{next(_numbers)}"
         self._ending, self._cancelled = threading.Event(), False
         self._run: Run | None = None
@@ -70,7 +76,7 @@ class PipelineThread(threading.Thread):
             self.error = None if self._cancelled else error
         except BaseException as error:  # a defect, which must not end the service
             self.error = error
-            self._report(f"unexpected {type(error).__name__}: {traceback.format_exc()}")
+            self._report(f"unexpected {type(error).__name__}: {trace_of(error)}")
 
     def end(self) -> None:
         """Request that the run ends after its batch."""
@@ -104,13 +110,25 @@ class PipelineThread(threading.Thread):
             wait=self._wait,
             stopped=self._is_over,
             on_event=self._on_event,
+            admission=lambda: self._admission.turn(self._is_over),
         )
-        run.ready = Turn(self._home, self._pipeline, self._run_id).take  # a run of Dagster's ends after its batch
+        run.ready = self._ready
         for result in run.passes(follow=True):
             self._progress = time.monotonic()
             if isinstance(result, Committed):
                 self.batches += 1
                 self._committed(result)
+
+    def _ready(self) -> None:
+        """Let a run of Dagster's end after its batch, and end this run if the pipeline is stopped.
+
+        STOP PIPELINE turns the switch off, then checks for marked runs. This run is marked, then reads the switch. So one of
+        them notices the other.
+        """
+        Turn(self._home, self._pipeline, self._run_id).take()
+        with suppress(KpipeError), SensorStates(self._home) as switches:  # a switch that cannot be read changes nothing
+            if self._pipeline not in switches.on():
+                self._ending.set()
 
     def _is_over(self) -> bool:
         return self._ending.is_set() or time.monotonic() - self.began > _RUN_S
@@ -122,5 +140,5 @@ class PipelineThread(threading.Thread):
 
     def _on_event(self, event: Event) -> None:
         self._progress = time.monotonic()
-        if event.kind in _SHOWN:
+        if event.kind in _SHOWN and not logs_json():  # the log of the run contains them
             self._report(event.text)

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import psutil
 
 from kpipe_assets.dagster_server.session_processes import of_session
 from kpipe_assets.runs.backoff import Backoff
+from kpipe_assets.service.http_settings import HttpSettings
 from resources.home import Home
+from resources.spark.service import address_file
 
 __all__ = ["Supervisor"]
 
@@ -37,10 +40,19 @@ class Supervisor:
         listening: file descriptor of the HTTP server's socket; -1 for none.
         report: prints a line.
         as_json: whether the process writes a JSON line for each batch.
+        http: settings of the HTTP server; None if there is no socket.
     """
 
-    def __init__(self, home: Home, lock: int, listening: int, report: Callable[[str], None], as_json: bool = False) -> None:
-        self._home, self._report = home, report
+    def __init__(
+        self,
+        home: Home,
+        lock: int,
+        listening: int,
+        report: Callable[[str], None],
+        as_json: bool = False,
+        http: HttpSettings | None = None,
+    ) -> None:
+        self._home, self._report, self._http = home, report, http
         self._handles = [handle for handle in (lock, listening) if handle >= 0]
         self._command = [sys.executable, "-m", "kpipe_assets.service.process", str(lock), str(listening)]
         self._command += ["json"] if as_json else []
@@ -71,12 +83,14 @@ class Supervisor:
     def _one(self) -> int:
         """Start the process, and wait until it has ended. Return its exit status; negative: the signal that killed it."""
         # With many threads, each with an arena of its own, glibc would keep several times the memory in use.
+        self._forget_address()  # of a service that was killed
         environ = {"MALLOC_ARENA_MAX": "2", **os.environ, "KPIPE_HOME": str(self._home.path)}
         child = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, pass_fds=self._handles, env=environ, start_new_session=True
         )
         passed = 0
         try:
+            self._configure(child)
             while child.poll() is None:
                 if self._signals > passed:
                     passed += 1
@@ -87,7 +101,20 @@ class Supervisor:
                 time.sleep(_POLL_S)
         finally:
             _kill_session(child.pid)
+            self._forget_address()
         return child.wait()
+
+    def _forget_address(self) -> None:
+        """Remove the address of a process that has ended, so that runs wait for the next one."""
+        with suppress(OSError):  # the service reports that it cannot write the file
+            address_file.remove(self._home.state)
+
+    def _configure(self, child: subprocess.Popen[bytes]) -> None:
+        """Send the settings through standard input, which stays open: arguments and variables can be read by others."""
+        if self._http is not None and child.stdin is not None:
+            with suppress(BrokenPipeError):  # it has ended already
+                child.stdin.write(self._http.line().encode())
+                child.stdin.flush()
 
     def _sleep(self, seconds: float) -> bool:
         """Sleep. Return whether no signal has arrived."""

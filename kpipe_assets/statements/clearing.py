@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError, NotAvailable
 from kpipe.interfaces import Destination
-from kpipe.ledger.ledger import Ledger
+from kpipe.ledger.ledger import ADOPTED, Ledger
 from kpipe.offsets import Range
 from kpipe.planning.seek import Decision, set_offsets
 from kpipe.sql.statements import Reset, Stop, Truncate
 from kpipe.tables.multi_table import table_pipelines
-from kpipe.topics import TopicSnapshot
+from kpipe.topics import PartitionId, TopicSnapshot
 from kpipe.verification.clearing import Clearing
 from kpipe_assets.runs.run_locks import is_running
 from kpipe_assets.sensors.sensor_state import SensorStates
@@ -92,16 +92,16 @@ def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Cal
     Checks all pipelines before any change.
 
     Raises:
-        InvalidStatement: Kafka does not have all records of the rows any more.
+        InvalidStatement: Kafka does not have all records of the rows any more, of the pipeline or of the loader before it.
         NotAvailable: the destination does not support it, or another pipeline has rows in the tables.
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     pipelines = [home.pipeline(name) for name in dict.fromkeys(statement.pipelines)]
     for each in pipelines:
         _check_delivery(each)
-        _clearing(open_destination(each, home))
+        destination = _clearing(open_destination(each, home))
         snapshot, ledger = survey(home, each).look()
-        _check_kept(each, ledger, snapshot)
+        _check_kept(each, ledger, snapshot, destination)
     on = [each.name for each in pipelines if each.name in sensor_states.on()]
     for each in pipelines:
         stop(home, sensor_states, Stop(each.name, if_running=True), report)
@@ -139,23 +139,39 @@ def _check_delivery(pipeline: Pipeline) -> None:
         )
 
 
-def _check_kept(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot) -> None:
-    """Reject clearing rows that could not be loaded again.
+def _check_kept(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, destination: Clearing) -> None:
+    """Reject clearing rows that could not be loaded again: of the pipeline, or of the loader whose position it has adopted.
 
     Raises:
-        InvalidStatement: committed offsets do not exist in Kafka any more.
+        InvalidStatement: their offsets do not exist in Kafka any more.
+        DestinationError: the tables cannot be read.
     """
+    lose = f"to lose these rows: TRUNCATE TABLE {pipeline.into.table}, then ALTER PIPELINE {pipeline.name} SET OFFSETS EARLIEST"
     for source in ledger.sources():
-        state = snapshot.partitions.get(source)
-        for item in ledger.committed(source):
-            deleted = Range(item.start, max(item.start, item.end if state is None else min(item.end, state.log_start)))
-            if len(deleted):
-                raise InvalidStatement(
-                    f"pipeline {pipeline.name}: {source} {deleted} was read and is missing in Kafka: its rows could not be"
-                    " loaded again",
-                    f"to lose these rows: TRUNCATE TABLE {pipeline.into.table}, then ALTER PIPELINE {pipeline.name} SET OFFSETS"
-                    " EARLIEST reads the others",
-                )
+        adopted = ledger.unread(source, ADOPTED)
+        for deleted in _deleted(ledger.committed(source), source, snapshot):
+            raise InvalidStatement(
+                f"pipeline {pipeline.name}: {source} {deleted} was read and is missing in Kafka: its rows could not be"
+                " loaded again",
+                f"{lose}{' REREAD' if adopted else ''} reads the others",
+            )
+        for deleted in _deleted(adopted, source, snapshot):
+            for table in _tables([pipeline]).values():
+                if others := destination.other_rows(table):
+                    raise InvalidStatement(
+                        f"pipeline {pipeline.name}: {source} {deleted} was read by another loader and is missing in Kafka: its"
+                        f" rows could not be loaded again; no pipeline has written {count(others, 'row')} of table {table}",
+                        f"{lose} REREAD reads the others",
+                    )
+
+
+def _deleted(ranges: Iterable[Range], source: PartitionId, snapshot: TopicSnapshot) -> Iterator[Range]:
+    """Yield what Kafka does not have any more of each range."""
+    state = snapshot.partitions.get(source)
+    for item in ranges:
+        end = item.end if state is None else min(item.end, state.log_start)
+        if end > item.start:
+            yield Range(item.start, end)
 
 
 def _tables(pipelines: Sequence[Pipeline]) -> dict[str, str]:

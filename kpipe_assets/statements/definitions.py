@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import rotates
 from kpipe.errors import DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.interfaces import Keyed, Resuming
 from kpipe.sql.source_positions import Places, pointing
@@ -59,11 +60,16 @@ def create(home: Home, statement: Create) -> Result:
         notes = "".join(f"; {more}" for more in validate_case(case)) + note
         destination = case.destination
     save(home, pipeline)
+    done = "replaced" if existing else "created"
+    if not case.connects:
+        if not existing:
+            home.note(pipeline.name, "stopped")  # else the state would be read from the ledger, which needs the credentials
+        # Not described by the destination: even its address may be a credential.
+        return Result(f"pipeline {pipeline.name} {done}: {pipeline.into.type}, table {pipeline.into.table}{notes}")
     try:
         at = ", ".join(f"{source} at {offset}" for source, offset in sorted(destination.ledger()[1].positions().items()))
     except DestinationBusy:  # already in the notes
         at = ""
-    done = "replaced" if existing else "created"
     if not at:
         return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}{notes}")
     before = "" if existing else "; a pipeline of that name has written there before"
@@ -76,7 +82,7 @@ def _fitting(case: Case) -> tuple[Pipeline, str]:
     As in SingleStore, SKIP DUPLICATE KEY ERRORS and SKIP ALL ERRORS skip no rows in a table without a key.
     """
     pipeline, into = case.pipeline, case.pipeline.into
-    if into.on_conflict != "ignore" or into.key is not None:
+    if into.on_conflict != "ignore" or into.key is not None or not case.connects:
         return pipeline, ""
     destination = case.destination
     if not isinstance(destination, Keyed):
@@ -126,13 +132,18 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
         if statement.if_exists:
             return Result(f"pipeline {name} does not exist")
         home.pipeline(name)  # raises with the existing names
-    begun = None
+    from kpipe_assets.validation.case import with_placeholders
+
+    begun, kept = None, "its destination"
     try:
-        destination = open_destination(home.pipeline(name), home)
-        kept = destination.describe()
+        pipeline = home.pipeline(name)
+        kept = f"{pipeline.into.type}, table {pipeline.into.table}"
+        # Placeholders suffice: batches that are not finished are beside the ledger, not where the rows go.
+        destination = open_destination(with_placeholders(pipeline), home)
         begun = destination.unfinished() if isinstance(destination, Resuming) else None
+        kept = kept if rotates(pipeline.into.credentials.values()) else destination.describe()
     except KpipeError:  # an unreadable definition can be dropped, too
-        kept = "its destination"
+        pass
     home.remove(name)
     sensor_states.forget(name)
     left = f"; batch {begun.id} is not finished: a new pipeline {name} with this ledger finishes it first" if begun else ""

@@ -26,7 +26,11 @@ class Session:
     """
 
     def __init__(
-        self, home: Home, as_json: bool = False, database: str | None = None, report: Callable[[str], None] = lambda _: None
+        self,
+        home: Home,
+        as_json: bool = False,
+        database: str | None = None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._home, self._as_json, self._database, self._report = home, as_json, database, report
         self._sensor_states = SensorStates(home)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -26,14 +28,17 @@ from resources.home import Home
 
 __all__ = ["query"]
 
-_AT_ONCE = 1000
+_AT_ONCE = 100
 _CREATE = re.compile(r"\s*CREATE\b", re.IGNORECASE)
 _ONE_DATABASE = re.compile(r"\s*(?:USE\s+[\w`\"-]+\s*\Z|CREATE\s+DATABASE\b)", re.IGNORECASE)
 _IF_EXISTS = re.compile(r"\s*DROP\s+(TABLE|DATABASE)\s+IF\s+EXISTS\s+[`\"]?([\w-]+)[`\"]?\s*\Z", re.IGNORECASE)
+_INTERRUPTED = "the query took too long and was ended, because commits wait for it"
 _TABLE = re.compile(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b(?!.*\bkpipe_)", re.IGNORECASE | re.DOTALL)
 
 
-def query(home: Home, sensor_states: SensorStates, statement: Query, database: str | None = None) -> Iterator[Result]:
+def query(
+    home: Home, sensor_states: SensorStates, statement: Query, database: str | None = None, limit_s: float | None = None
+) -> Iterator[Result]:
     """Execute a query through a read-only connection without access to other files, or execute CREATE TABLE.
 
     Rows are read lazily: read all rows of a result before you request the next one.
@@ -43,9 +48,10 @@ def query(home: Home, sensor_states: SensorStates, statement: Query, database: s
         sensor_states: sensor states of the home.
         statement: in DuckDB's SQL.
         database: path of another DuckDB file that a pipeline writes.
+        limit_s: time after which the query is interrupted, in seconds; None: never.
 
     Raises:
-        InvalidStatement: the statement is invalid, or neither a query nor CREATE TABLE.
+        InvalidStatement: the statement is invalid, neither a query nor CREATE TABLE, or takes longer than the limit.
         DestinationBusy, DestinationError: the file is locked or cannot be opened.
     """
     place = Database(Path(database) if database else home.data / "kpipe.duckdb", (home.staging,))
@@ -65,7 +71,7 @@ def query(home: Home, sensor_states: SensorStates, statement: Query, database: s
     views = rewritten.views
     rows = gathered(home, views, sensor_states, place.path, everywhere=database is None) if views else Rows()
     if place.exists():
-        with place.read() as connection, laid(connection, views, rows):
+        with place.read() as connection, laid(connection, views, rows), _limited(connection, limit_s):
             yield _result(connection, question)
     elif database:
         raise DestinationError(f"{place.path}: file does not exist", "name a DuckDB file that a pipeline writes")
@@ -73,8 +79,23 @@ def query(home: Home, sensor_states: SensorStates, statement: Query, database: s
         with duckdb.connect(":memory:") as connection:  # before the first commit: empty views
             duckdb_dialect.create(connection)
             connection.execute("SET enable_external_access = false")
-            with laid(connection, views, rows):
+            with laid(connection, views, rows), _limited(connection, limit_s):
                 yield _result(connection, question)
+
+
+@contextmanager
+def _limited(connection: Connection, seconds: float | None) -> Iterator[None]:
+    """Interrupt the connection's queries after a time."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _exists(place: Database, kind: str, name: str) -> bool:
@@ -128,9 +149,11 @@ def _result(connection: Connection, statement: Query) -> Result:
 
 
 def _rows(cursor: Connection, statement: Query) -> Iterator[Sequence[Any]]:
+    most = 1  # the first rows may be large, and the last ones that are wanted
     try:
-        while rows := cursor.fetchmany(_AT_ONCE):
+        while rows := cursor.fetchmany(most):
             yield from rows
+            most = min(2 * most, _AT_ONCE)
     except duckdb.Error as error:
         raise _wrong(error, statement) from error
 
@@ -148,6 +171,8 @@ def _made(home: Home, place: Database, statement: Query, table: Made) -> Result:
 
 def _wrong(error: duckdb.Error, statement: Query) -> InvalidStatement:
     """Convert DuckDB's error to a plain message with the position in the statement."""
+    if isinstance(error, duckdb.InterruptException):
+        return InvalidStatement(_INTERRUPTED, "add a WHERE clause or a LIMIT, or use kpipe sql")
     message, position = str(error), place_of(str(error), statement.text)
     hint = _meant(statement.text) or _similar(message)
     places = statement.places

@@ -57,7 +57,7 @@ def test(home: Home, statement: Test) -> Result:
 
 
 def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
     from resources.spark.driver.sample_stager import LocalStager
 
     destination = open_destination(pipeline, home)
@@ -65,7 +65,7 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
     place = Home(home.make().staging / f"test-{uuid.uuid4().hex}")
     place.staging.mkdir(mode=0o700, parents=True)
     try:
-        topics = KafkaTopics(pipeline.source)
+        topics = topics_of(pipeline)
         keyed = with_key(pipeline, destination)
         stager = LocalStager(keyed, place, required=lambda part: required_columns(part, home), ask=asking(pipeline, home))
         ledger, snapshot = _as_if_begun(pipeline, topics, destination)
@@ -135,13 +135,13 @@ def extract(home: Home, statement: Extract) -> Result:
     Raises:
         InvalidStatement: the partition or the offsets do not exist, or the file exists.
     """
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
     from resources.spark.driver.sample_stager import extract as written
 
     pipeline = home.pipeline(statement.pipeline)
     check_named(pipeline, statement.partition)
     _, ledger = open_destination(pipeline, home).ledger()
-    snapshot = KafkaTopics(pipeline.source).snapshot()
+    snapshot = topics_of(pipeline).snapshot()
     source, span = _chosen(statement, ledger, snapshot)
     path = Path(statement.file).expanduser()
     try:
@@ -185,13 +185,13 @@ def infer(home: Home, statement: Infer) -> Result:
     Raises:
         KpipeError: no record exists, or none can be decoded.
     """
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
     from resources.spark.driver.sample_stager import LocalStager
 
     pipeline = statement.pipeline
     with pointing(statement.places, pipeline.name):
         validate(pipeline, home, Needs.FILES)
-    topics = KafkaTopics(pipeline.source)
+    topics = topics_of(pipeline)
     snapshot = topics.snapshot()
     empty = Ledger(pipeline.name)
     begun = empty.after(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))

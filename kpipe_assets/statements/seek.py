@@ -93,13 +93,13 @@ def _wish(pipeline: Pipeline, move: Change) -> Wish:
 
 
 def _targets(pipeline: Pipeline, move: SetOffsets, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
 
     if isinstance(move.to, dict):
         check_named(pipeline, *move.to)
     if move.to == "earliest":
         return {source: state.log_start for source, state in snapshot.partitions.items()}
-    return moments(move.to, KafkaTopics(pipeline.source), snapshot, sorted(snapshot.partitions), "OFFSETS")
+    return moments(move.to, topics_of(pipeline), snapshot, sorted(snapshot.partitions), "OFFSETS")
 
 
 def check_named(pipeline: Pipeline, *partitions: Part | None) -> None:
@@ -169,11 +169,11 @@ def decide(home: Home, pipeline: Pipeline, wish: Wish, forgetting: bool = False)
 
 def survey(home: Home, pipeline: Pipeline, forgetting: bool = False) -> Survey:
     """Return a survey of brokers and ledger on behalf of a statement."""
-    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.sources.open_source import topics_of
 
     return Survey(
         pipeline=pipeline,
-        topics=KafkaTopics(pipeline.source),
+        topics=topics_of(pipeline),
         destination=open_destination(pipeline, home),
         decisions=Decisions(who=f"{getpass.getuser()} in kpipe sql"),
         seen=home.seen(pipeline.name),

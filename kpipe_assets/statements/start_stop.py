@@ -29,11 +29,18 @@ def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
     """
     name = statement.pipeline
     home.pipeline(name)
-    if state_of(home, name, name in sensor_states.on(), sensor_states.is_served()) != "running":
+    on = name in sensor_states.on()
+    if state_of(home, name, on, sensor_states.is_served()) != "running" or (not on and _is_ending(home, name)):
         return Result(start_again(home, sensor_states, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
     raise InvalidStatement(f"pipeline {name} is running already", "use START PIPELINE IF NOT RUNNING to ignore this")
+
+
+def _is_ending(home: Home, name: str) -> bool:
+    """Return whether all runs are those of `kpipe serve`, which end while the sensor is stopped."""
+    found = [run_id for run_id, _ in runs(home, name)]
+    return bool(found) and all(run_id.startswith(SERVED) for run_id in found)
 
 
 def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:

@@ -65,6 +65,9 @@ STEPS = (
 )
 # Errors about the definition. Others (a server does not answer, a ledger does not match) are not.
 _ABOUT_DEFINITION = (InvalidPipeline, NotAvailable, SchemaConflict)
+_NOT_CONNECTED = (
+    "columns, types and key were not checked: into.credentials refers to a file or a command, which a run reads, but no check"
+)
 
 
 def validate(
@@ -76,6 +79,9 @@ def validate(
     environ: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Check a definition in steps, up to `needs`. Changes nothing.
+
+    No file and no command of a credential is read. Without them a table may not be accessible, and is not checked. A
+    destination that the caller has opened is always queried.
 
     - Loading a home's files or Dagster components: fields.
     - INFER, and runs before they connect: files.
@@ -101,6 +107,8 @@ def validate(
 
 def validate_case(case: Case, needs: Needs = Needs.TABLE) -> list[str]:
     """Check a definition and keep its destination open for the caller (`Case.destination`); see `validate`."""
+    if needs >= Needs.TABLE and not case.connects:
+        case.without_tables(_NOT_CONNECTED)
     for step in STEPS:
         if step.needs > needs or (step.needs == Needs.TABLE and case.unasked):
             continue

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.references import rotates
+from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.expressions.projection import Selection, field_of, shown_field
 from kpipe.interfaces import Destination
@@ -17,16 +19,24 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import field_of_table, table_pipelines
 from resources.destinations import open_destination
 from resources.home import Home
+from resources.secret_references import PLACEHOLDER, secret
 
 if TYPE_CHECKING:
     from resources.lookups.reference_table import LookupRows
 
-__all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated"]
+__all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated", "with_placeholders"]
 
 # Fields that each table has.
 _OF_TABLES = ("into", "select", "where", "set", "columns")
 
 
+# Credentials that have a form.
+_PLACEHOLDERS = {
+    "url": "https://example.invalid/",
+    "signing_secret": PLACEHOLDER * 24,
+    "service.account.key": f'{{"client_email": "{PLACEHOLDER}", "private_key": "{PLACEHOLDER}"}}',
+    "account.key": PLACEHOLDER * 4,  # in base64
+}
 #: Longest wait for a destination's server in a statement, where a missing answer is only a note.
 PATIENCE_S = 5.0
 
@@ -83,12 +93,17 @@ class Case:
         """Definition of each table."""
         return table_pipelines(self.pipeline)
 
+    @property
+    def connects(self) -> bool:
+        """Return whether the destination may be queried: a check reads no file and runs no command of its credentials."""
+        return self.opened is not None or not rotates(self.pipeline.into.credentials.values())
+
     @cached_property
     def destination(self) -> Destination:
-        """Destination of the pipeline."""
+        """Destination of the pipeline; unless `connects`, with placeholders for credentials."""
         if self.opened is not None:
             return self.opened
-        destination = open_destination(self.pipeline, self.home)
+        destination = open_destination(self.pipeline if self.connects else with_placeholders(self.pipeline), self.home)
         if isinstance(destination, Hurried):
             destination.hurry(PATIENCE_S)
         return destination
@@ -101,6 +116,30 @@ class Case:
     def notes(self) -> list[str]:
         """Return the notes of the validation."""
         return [*self.remarks, *([self.unasked] if self.unasked else [])]
+
+
+def with_placeholders(pipeline: Pipeline) -> Pipeline:
+    """Return the definition with resolved credentials of `into`.
+
+    Files, commands and unset variables, which only a run needs, are replaced by placeholders.
+
+    Raises:
+        InvalidPipeline: a template is invalid.
+    """
+    into, resolved = pipeline.into, {}
+    for key, template in into.credentials.items():
+        try:
+            secret(template, Later(), read=False)
+        except InvalidPipeline as error:
+            # From None: tracebacks show chained errors, and the template itself may be the secret.
+            raise InvalidPipeline(f"into.credentials: {key}: {error.what}", error.hint).about(
+                "into", "credentials", key
+            ) from None
+        try:
+            resolved[key] = resolve(template)
+        except InvalidPipeline:  # it needs a file, a command or a variable that is not set
+            resolved[key] = _PLACEHOLDERS.get(key, PLACEHOLDER)
+    return pipeline.model_copy(update={"into": into.model_copy(update={"credentials": resolved})})
 
 
 @contextmanager

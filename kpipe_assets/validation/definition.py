@@ -7,13 +7,12 @@ from pathlib import Path
 from kpipe.definition.formats import Format
 from kpipe.definition.json_path import parse_path
 from kpipe.definition.pipeline import Pipeline
-from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.expressions.projection import lookups_of
 from kpipe.interfaces import Keyed
 from kpipe.tables.multi_table import field_of_table, table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
-from kpipe_assets.validation.case import Case
+from kpipe_assets.validation.case import Case, with_placeholders
 from resources.destinations import open_destination
 
 __all__ = ["check_available", "check_destination", "check_formats", "check_lookups", "check_program", "check_source"]
@@ -49,16 +48,45 @@ def check_available(pipeline: Pipeline) -> None:
             raise NotAvailable(
                 f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md"
             ).about(*field)  # fmt: skip
+    _check_files(pipeline)
     if pipeline.format.type == "raw" and pipeline.columns:
         raise NotAvailable(
             f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`"
         ).about("columns")  # fmt: skip
-    lines = pipeline.format.type == "csv" and (pipeline.format.skip_lines > 0 or pipeline.format.line_end != "\n")
+    skips = pipeline.format.skip_lines > 0 and pipeline.source.files is None  # those of files are not lines of a record
+    lines = pipeline.format.type == "csv" and (skips or pipeline.format.line_end != "\n")
     if pipeline.transform is not None and lines:
         raise NotAvailable(
             f"pipeline {pipeline.name}: format.skip_lines or format.line_end with a program",
             "a program writes a row a line; let it leave out what is not wanted",
         ).about("format", "skip_lines" if pipeline.format.skip_lines else "line_end")
+
+
+def _check_files(pipeline: Pipeline) -> None:
+    """Reject fields that do not fit a source of files, or a table."""
+    files, kind = pipeline.source.files, pipeline.format
+    if pipeline.source.reads_topics:
+        return
+    who = f"pipeline {pipeline.name}: source.{'table' if files is None else 'files'}"
+    if pipeline.into.type != "kafka":
+        raise NotAvailable(
+            f"{who}: its records are written to topics only: expected into.type kafka, found {pipeline.into.type}",
+            "set into.type: kafka; a second pipeline loads the topic into a table",
+        ).about("into", "type")
+    lines = ("json", "csv", "raw", "arrow") if files is not None and files.type == "lines" else ("json", "arrow")
+    if kind.type not in lines or kind.registry is not None:
+        raise NotAvailable(
+            f"{who}: expected format {', '.join(lines)} without a registry, found {kind.type}",
+            "set format.type; rows of tables and of Parquet are JSON objects",
+        ).about("format", "type")
+    if files is not None and files.header and kind.type != "csv":
+        raise InvalidPipeline(
+            f"{who}.header: expected format: csv, found {kind.type}", "remove it, or set format.type: csv"
+        ).about("source", "files", "header")
+    if pipeline.key_format is not None:
+        raise InvalidPipeline(f"{who}: key_format: its records have no key", "set into.key: columns of the key").about(
+            "key_format", "type"
+        )
 
 
 def check_formats(pipeline: Pipeline) -> None:
@@ -173,10 +201,12 @@ def check_source(case: Case) -> None:
     """Check the settings of the Kafka client and of the registry. Variables may be unset."""
     from resources.kafka.client_config import check_topics, client_config, registry_access
     from resources.schema_registry.config import check_registry
+    from resources.sources.open_source import check_connector
 
     source, environ = case.pipeline.source, case.environ
+    check_connector(case.pipeline, environ)
     try:
-        client_config(source, environ)
+        client_config(source, environ, read=False)
     except InvalidPipeline as error:
         group = "credentials" if error.what.startswith("source.credentials") else "config"
         named = [key for key in (*source.config, *source.credentials) if f" {key} " in f" {error.what} ".replace(":", " ")]
@@ -184,7 +214,7 @@ def check_source(case: Case) -> None:
         error.about("source", group, *([word] if word else []), word=word)
         raise
     check_topics(source)
-    access = registry_access(source, environ)
+    access = registry_access(source, environ, read=False)
     for name, kind in (("format", case.pipeline.format), ("key_format", case.pipeline.key_format)):
         try:
             check_registry(kind, access)
@@ -205,10 +235,7 @@ def check_program(case: Case) -> None:
 
 def check_destination(case: Case) -> None:
     """Check that the destination exists and supports the requested features, without a connection."""
-    into = case.pipeline.into
-    place = open_destination(
-        case.pipeline.model_copy(update={"into": into.model_copy(update={"credentials": _filled(into.credentials)})}), case.home
-    )
+    place = open_destination(with_placeholders(case.pipeline), case.home)
     for at, (part, one) in enumerate(table_destinations(case.pipeline, place)):
         if KeyRule.of(part) is not None and not isinstance(one, Keyed):
             raise NotAvailable(
@@ -229,14 +256,3 @@ def check_lookups(case: Case) -> None:
         case.lookups = lookups.of_batch("validation")
     else:
         lookups.check_files()
-
-
-def _filled(credentials: dict[str, str]) -> dict[str, str]:
-    """Resolve credentials, with placeholders for unset variables, which are required only when the pipeline runs."""
-    resolved = {}
-    for key, template in credentials.items():
-        try:
-            resolved[key] = resolve(template)
-        except InvalidPipeline:
-            resolved[key] = "https://example.invalid/" if key == "url" else "x"
-    return resolved

@@ -7,17 +7,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.pipeline import Pipeline, Source
+from kpipe.definition.secret_values import MASK, is_credential, replaced, shown
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Constrained, Destination
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import KeyRule
 from resources import extras
-from resources.destinations.credentials import secrets
+from resources.destinations.credentials import rotating
 from resources.destinations.lakehouse_factory import open_delta, open_iceberg, open_parquet
 from resources.destinations.plugins import names, open_installed
-from resources.object_store.uri import is_remote
-from resources.secrets import MASK
+from resources.object_store.uri import is_remote, kind
 
 if TYPE_CHECKING:
     from resources.destinations.sql.engine import Engine
@@ -118,7 +118,7 @@ def _postgres(pipeline: Pipeline, home: Home) -> Destination:
             raise InvalidPipeline(
                 f"pipeline {pipeline.name}: into.table {name}: names with pg_ are reserved by PostgreSQL", "choose another name"
             )
-    server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
+    server = Server(into.database, rotating(into.credentials, SECRETS), f"kpipe {pipeline.name}")
     return _sql(pipeline, PostgresEngine(server, _folders(pipeline, home)))
 
 
@@ -133,7 +133,7 @@ def _mysql(pipeline: Pipeline, home: Home) -> Destination:
     into = pipeline.into
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "mysql://user@host:3306/database")
-    server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
+    server = Server(into.database, rotating(into.credentials, SECRETS), f"kpipe {pipeline.name}")
     dialect = SINGLESTORE if into.type == "singlestore" else DIALECT
     return _sql(pipeline, MySQLEngine(server, _folders(pipeline, home), dialect))
 
@@ -185,22 +185,24 @@ _TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {
 }
 
 
+def _source_type(source: Source) -> str:
+    """Return the type of a source by SingleStore's names."""
+    if source.table is not None:
+        return source.table.type.upper()
+    if source.files is None:
+        return "KAFKA"
+    return kind(source.files.path).upper() if source.files.remote else "FS"
+
+
 def summary(pipeline: Pipeline) -> dict[str, Any]:
     """Return the `config_json` of a pipeline: SingleStore's field names first, then the definition with masked credentials."""
     source = pipeline.source
     topics = source.topic or ",".join(source.topics or ()) or source.topic_pattern
-    definition = pipeline.to_dict()
-    for part, given in (("source", source.credentials), ("into", pipeline.into.credentials)):
-        if given:
-            definition[part]["credentials"] = dict.fromkeys(given, MASK)
-    for name, lookup in pipeline.lookups.items():
-        if lookup.credentials:
-            definition["lookups"][name]["credentials"] = dict.fromkeys(lookup.credentials, MASK)
     return {
-        "source_type": "KAFKA",
-        "connection_string": f"{source.bootstrap}/{topics}",
+        "source_type": _source_type(source),
+        "connection_string": f"{source.bootstrap}/{topics}" if source.reads_topics else str(source),
         "batch_interval": pipeline.batch.interval_ms,
         "max_partitions_per_batch": pipeline.batch.max_partitions,
         "stop_on_error": pipeline.errors.batch == "fail",
-        "definition": definition,
+        "definition": replaced(pipeline.to_dict(), lambda path, value: MASK if is_credential(path) else shown(path, value)),
     }

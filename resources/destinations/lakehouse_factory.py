@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,15 +11,16 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.tables.upsert import KeyRule
-from resources.destinations.credentials import secrets
+from resources.destinations.credentials import rotating, secrets
+from resources.destinations.object_store_factory import open_bucket
 from resources.extras import missing
-from resources.object_store.uri import SCHEME, is_remote
+from resources.object_store.uri import FORMS, is_remote, kind
 from resources.schema_registry.config import is_local
 
 # Credentials of a REST catalogue: a token, or the client id and secret to obtain one.
 _REST = ("catalog.token", "catalog.client.id", "catalog.client.secret")
 
-__all__ = ["open_delta", "open_iceberg", "open_parquet"]
+__all__ = ["open_catalogue", "open_delta", "open_folder", "open_iceberg", "open_parquet"]
 
 
 class Home(Protocol):
@@ -67,11 +67,16 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     from resources.destinations.lakehouse import LakeDestination
 
     into = pipeline.into
+    if into.database is not None and is_remote(into.database) and kind(into.database) != "s3":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.database: {into.database.partition('://')[0]}:// is not available for iceberg",
+            "use into.type delta or parquet; or a folder or s3://bucket/key for iceberg",
+        )
     folder = _folder(pipeline, home, _of_catalogue(into.catalog))
     audit = Audit(into.audit) if into.audit else None
     lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
-    kind = LakeDestination if audit is None else AuditedDestination
-    return kind(lake, into.table, pipeline.name, config, home.roots)
+    opened = LakeDestination if audit is None else AuditedDestination
+    return opened(lake, into.table, pipeline.name, config, home.roots)
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:
@@ -102,8 +107,9 @@ def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
         return SQLite(folder.path)
     known = _of_catalogue(into.catalog)
     mine = {name.removeprefix("catalog."): given for name, given in into.credentials.items() if name in known}
-    given = secrets(mine, [name.removeprefix("catalog.") for name in known])
+    names = [name.removeprefix("catalog.") for name in known]
     if not into.catalog.startswith("postgresql:"):
+        given = secrets(mine, names)
         if given and {*given} not in ({"token"}, {"client.id", "client.secret"}):
             raise InvalidPipeline(
                 f"pipeline {pipeline.name}: into.credentials: expected those of a REST catalogue, found others",
@@ -119,7 +125,7 @@ def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
         from resources.destinations.postgres.connection import Server
     except ImportError as error:
         raise _missing(pipeline, "psycopg", "iceberg", "postgres", error=error) from error
-    return Postgres(Server(into.catalog, given, f"kpipe {pipeline.name}"), into.catalog_name)
+    return Postgres(Server(into.catalog, rotating(mine, names), f"kpipe {pipeline.name}"), into.catalog_name)
 
 
 def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
@@ -134,6 +140,25 @@ def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     _no_key(pipeline)
     table = pipeline.into.table
     return LakeDestination(ParquetFolder(_folder(pipeline, home).below(table)), table, pipeline.name, config, home.roots)
+
+
+def open_folder(pipeline: Pipeline, home: Home) -> Any:
+    """Open the folder of `into.database`, for readers of its tables.
+
+    Raises:
+        NotAvailable, InvalidPipeline: see `open_delta`.
+    """
+    return _folder(pipeline, home)
+
+
+def open_catalogue(pipeline: Pipeline, home: Home) -> tuple[Any, Any]:
+    """Open the folder and the catalogue of an Iceberg table, for readers.
+
+    Raises:
+        NotAvailable, InvalidPipeline: see `open_iceberg`.
+    """
+    folder = _folder(pipeline, home, _of_catalogue(pipeline.into.catalog))
+    return folder, _catalogue(pipeline, folder)
 
 
 def _no_key(pipeline: Pipeline) -> None:
@@ -171,13 +196,13 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
         )
     given = into.database if into.database is not None else str(home.data / into.type)
     mine = {name: template for name, template in into.credentials.items() if name not in others}
-    if given.startswith(SCHEME):
-        return _bucket(pipeline, given, mine)
+    if is_remote(given):
+        return open_bucket(pipeline, given, mine, home.roots)
     scheme, found, rest = given.partition("://")
     if found and scheme != "file":
         raise NotAvailable(
             f"pipeline {pipeline.name}: into.database {scheme}:// is not available in this version",
-            f"set into.database to a folder, or to {SCHEME}bucket/key",
+            f"set into.database to a folder, or to {FORMS}",
         )
     if mine:
         raise InvalidPipeline(
@@ -189,20 +214,3 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
             "set into.database to the object store, or unset KPIPE_STAGING",
         )
     return LocalFolder(Path(rest if found else given).expanduser().resolve())
-
-
-def _bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str]) -> Any:
-    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*/?", place) or "/../" in f"{place}/":
-        raise InvalidPipeline(
-            f"pipeline {pipeline.name}: into.database: expected s3://bucket/key, found {place!r}",
-            "use letters, digits and _ . = - between slashes",
-        )
-    try:
-        from resources.destinations.lakehouse.object_store_folder import BucketFolder
-        from resources.object_store.s3 import SECRETS, store
-    except ImportError as error:
-        raise _missing(pipeline, "boto3", "s3", error=error) from error
-    given = secrets(credentials, SECRETS)
-    if given and not {*SECRETS[:2]} <= {*given}:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials is incomplete", f"set {SECRETS[0]} and {SECRETS[1]}")
-    return BucketFolder(store(tuple(sorted(given.items()))), place)

@@ -134,15 +134,22 @@ def entry(row: Mapping[str, Any]) -> Entry:
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
     counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers have fewer columns
-    return made_entry(row["batch_id"], source, where, counts, row["closed_by"], row["batch_state"])
+    return made_entry(row["batch_id"], source, where, counts, row["closed_by"], row["batch_state"], seq=row.get("seq", 0))
 
 
 def made_entry(
-    batch: str, source: PartitionId, where: Range, counts: Counts, closed_by: str, state: str, table: str = ""
+    batch: str,
+    source: PartitionId,
+    where: Range,
+    counts: Counts,
+    closed_by: str,
+    state: str,
+    table: str = "",
+    seq: int = 0,
 ) -> Entry:
     """Return the range with the meaning of its columns `closed_by` and `batch_state`."""
     unread, given_up, cleared = closed_by in UNREAD, closed_by == "given_up", closed_by == CLEARED
-    return Entry(batch, source, where, counts, unread, state == LOOSE, given_up, cleared, table)
+    return Entry(batch, source, where, counts, unread, state == LOOSE, given_up, cleared, table, seq)
 
 
 def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:

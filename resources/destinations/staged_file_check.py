@@ -1,7 +1,7 @@
 """Verify that staged files match the tasks' reports, before any table is changed.
 
 Table formats verify nothing at commit: a missing, truncated or replaced file would be found by a reader later (docs/design.md,
-rule 8). So the driver reads every byte again. In an object store it compares the SHA-256 that the store computed at the put, and
+rule 8). So the driver reads every byte again. In an object store it compares the SHA-256 that the store keeps since the put, and
 reads the footer: objects are never changed in place.
 """
 
@@ -125,14 +125,14 @@ def _outside(path: str, roots: Sequence[Path | str]) -> StagingFailed:
 
 def _in_store(file: StagedFile, roots: Sequence[Path | str]) -> Proven:
     """Verify an object: location, size, the store's checksum, footer."""
-    from resources.object_store.s3 import store
+    from resources.object_store.clients import store
 
     if ".." in file.path.split("/") or not any(
         file.path.startswith(f"{str(root).rstrip('/')}/") for root in roots if is_remote(root)
     ):
         raise _outside(file.path, roots)
     try:
-        found = store().head(file.path)
+        found = store(file.path).head(file.path)
         if found is None:
             raise StagingFailed(f"staged file {file.path!r} is missing", _AGAIN)
         if found.size != file.size:

@@ -19,6 +19,7 @@ import duckdb
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.duckdb_engine.file_engine import Engine, engine
 from resources.duckdb_engine.sandbox import literal, quote
+from resources.durable_files import make_folder, sync
 
 __all__ = ["Connection", "Database", "FileState", "literal", "quote"]
 
@@ -86,7 +87,7 @@ class Database:
             DestinationBusy, DestinationError.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
         except OSError as error:
             raise DestinationError(f"cannot create folder {self.path.parent}: {error.strerror}") from error
         if not self.exists():
@@ -106,11 +107,7 @@ class Database:
             duckdb.connect(str(aside)).close()  # DuckDB syncs it
             with suppress(FileExistsError):  # another run has created it
                 os.link(aside, self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self.path.parent)
         except (duckdb.Error, OSError) as error:
             raise DestinationError(
                 f"cannot create {self.path}: {error}", "free space, or set into.database to another file"
@@ -166,6 +163,11 @@ class Database:
                 f"{self.path}: its write-ahead log cannot be replayed: {text}",
                 f"keep {self.path.name}.wal: it may contain committed rows with their offsets. Copy both files"
                 " away, then restore a backup of both, or open the copy with the DuckDB version that wrote it",
+            )
+        if "Corrupt database" in text:  # a checkpoint overwrites a block that the last one uses: a power cut may tear it
+            return DestinationError(
+                f"cannot open {self.path}: {text}",
+                "move the file and its .wal away, and restore both from a backup: the next run continues from the ledger in it",
             )
         return DestinationError(f"cannot open {self.path}: {text}")
 

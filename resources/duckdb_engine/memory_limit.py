@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from kpipe.errors import InvalidPipeline
 from resources.available_memory import available_bytes
 
-__all__ = ["VARIABLE", "engine_bytes", "engine_setting"]
+__all__ = ["LEAST_BYTES", "VARIABLE", "engine_bytes", "engine_setting"]
 
 VARIABLE = "KPIPE_DUCKDB_MEMORY"
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(|K|M|G|T)(i?)B", re.IGNORECASE)
-_LEAST = 64_000_000  # smaller ones fail for blocks of ordinary size
+#: Engines with a smaller limit fail for blocks of ordinary size.
+LEAST_BYTES = 64_000_000
 
 
 def engine_bytes(environ: Mapping[str, str] | None = None) -> int:
@@ -32,13 +33,13 @@ def engine_bytes(environ: Mapping[str, str] | None = None) -> int:
     """
     text = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
     if not text:
-        return max(_LEAST, available_bytes() // 2)
+        return max(LEAST_BYTES, available_bytes() // 2)
     size = _SIZE.fullmatch(text)
     scale = (1024 if size[3] else 1000) ** ["", "K", "M", "G", "T"].index(size[2].upper()) if size else 0
     found = int(float(size[1]) * scale) if size else 0
-    if found < _LEAST:
+    if found < LEAST_BYTES:
         raise InvalidPipeline(
-            f"{VARIABLE}: invalid size: expected {_LEAST // 10**6}MB or more, found {text[:40]!r}",
+            f"{VARIABLE}: invalid size: expected {LEAST_BYTES // 10**6}MB or more, found {text[:40]!r}",
             f"set it to a size such as 2GB, or unset it: {VARIABLE}",
         )
     return found

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "ALLOWED", "CONSUMER_ONLY", "CREDENTIALS", "DEFAULTS", "FIXED", "OPERATION_TIMEOUT", "OPT_IN", "READER", "SECRETS",
-    "why_refused",
+    "ALLOWED", "CONSUMER_ONLY", "CREDENTIALS", "DEFAULTS", "FIXED", "OAUTH", "OAUTH_CREDENTIALS", "OPERATION_TIMEOUT", "OPT_IN",
+    "READER", "SECRETS", "why_refused",
 ]  # fmt: skip
 
 OPT_IN: Final = "allow.plaintext.credentials"
@@ -20,12 +20,23 @@ OPT_IN: Final = "allow.plaintext.credentials"
 OPERATION_TIMEOUT: Final = "operation.timeout.ms"
 """Longest time for a metadata request; SingleStore's name and default (10,000 ms)."""
 
-SECRETS: Final = frozenset(
-    {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"}
+OAUTH: Final = frozenset(
+    {
+        "https.ca.location", "sasl.oauthbearer.client.id", "sasl.oauthbearer.extensions", "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url",
+    }
 )  # fmt: skip
+"""librdkafka's settings of OAUTHBEARER in `source.config`, which kpipe uses itself (token_settings.py)."""
+
+OAUTH_CREDENTIALS: Final = frozenset({"sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.token"})
+"""The same, in `source.credentials`. `sasl.oauthbearer.token` is kpipe's: a token, usually from a file or a command."""
+
+SECRETS: Final = (
+    frozenset({"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"}) | OAUTH_CREDENTIALS
+) - OAUTH
 """Only under `source.credentials`."""
 
-CREDENTIALS: Final = SECRETS | {"sasl.username"}
+CREDENTIALS: Final = SECRETS | {"sasl.username", "sasl.oauthbearer.client.id"}
 """Settings that `source.credentials` may contain."""
 
 READER: Final = frozenset(
@@ -119,11 +130,13 @@ _REASONS: Final = {
     "enable.ssl.certificate.verification": _TLS,
     "ssl.endpoint.identification.algorithm": _TLS,
     "builtin.features": "it is not a setting",
-    "sasl.oauthbearer.config": "OAUTHBEARER is not supported yet",
+    "sasl.oauthbearer.config": "tokens come from sasl.oauthbearer.token.endpoint.url, or from source.credentials"
+    " sasl.oauthbearer.token",
     "test.mock.num.brokers": "it would read from a mock inside the client",
 }
 _PREFIXES: Final = {
-    "sasl.oauthbearer.": "the definition could send credentials to an address of its choice",
+    "sasl.oauthbearer.": "kpipe requests tokens by client credentials only; run a command for others: source.credentials"
+    " sasl.oauthbearer.token",
     "enable.sasl.oauthbearer.": "it accepts unsigned tokens",
     "group.": "kpipe is in no consumer group",
     "test.": "it is for librdkafka's own tests",

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from kpipe.definition.pipeline import Source
-from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline
 from resources.kafka.allowed_settings import (
     ALLOWED,
@@ -15,17 +14,22 @@ from resources.kafka.allowed_settings import (
     CREDENTIALS,
     DEFAULTS,
     FIXED,
+    OAUTH,
+    OAUTH_CREDENTIALS,
     OPERATION_TIMEOUT,
     OPT_IN,
     SECRETS,
     why_refused,
 )
+from resources.kafka.token_settings import MECHANISM, TOKEN, token_source
+from resources.kafka.token_source import SETTING
 from resources.schema_registry import config as registry
+from resources.secret_references import credential
 from resources.secrets import Secret, secrets_in
 
 __all__ = ["admin_config", "check_topics", "client_config", "registry_access", "secrets"]
 
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", MECHANISM)
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _ALIASES = {
     "sasl.mechanism": "sasl.mechanisms",
@@ -34,19 +38,24 @@ _ALIASES = {
 }
 
 
-def client_config(source: Source, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def client_config(source: Source, environ: Mapping[str, str] | None = None, read: bool = True) -> dict[str, Any]:
     """Return a consumer's settings: defaults, overridden by the pipeline's, overridden by kpipe's fixed ones.
 
-    Credentials are `Secret` values: the dict can be printed and pickled without showing them.
+    Credentials are `Secret` values: the dict can be printed and pickled without showing them. Files and commands among them
+    are read by each call; the source of tokens for OAUTHBEARER, `oauth_cb`, reads them when a token is due.
 
     Args:
-        source: what to read.
+        source: what to read; files and tables need no client.
         environ: variables for the templates of credentials; None: this process's environment.
+        read: whether files and commands are read; otherwise the settings are only checked.
 
     Raises:
         InvalidPipeline: a setting is not allowed, is in the wrong section, or would send credentials unencrypted;
-            a variable of a template is not set. The message names settings, never a value of a credential.
+            a variable is not set, or a file cannot be read. The message names settings, never a value of a credential.
+        CredentialUnavailable: a command failed.
     """
+    if not source.reads_topics:
+        return {}
     ours = (OPT_IN, OPERATION_TIMEOUT, *registry.SETTINGS)
     given = {key: _text(value) for key, value in source.config.items() if key not in ours}
     for key in given:
@@ -54,10 +63,22 @@ def client_config(source: Source, environ: Mapping[str, str] | None = None) -> d
     for key in source.credentials:
         _check_credential(key, given)
     kafka = {key: value for key, value in source.credentials.items() if key not in registry.CREDENTIALS}
-    hidden = {key: Secret(_resolved(key, value, environ)) for key, value in kafka.items()}
+    # A token is read by its source, when it is due.
+    hidden = {key: Secret(_secret(key, value, environ, read and key != TOKEN)) for key, value in kafka.items()}
     asked = {_ALIASES.get(key, key): value for key, value in {**given, **hidden}.items()}
-    _check_values(asked, hidden, _text(source.config.get(OPT_IN, False)))
-    return {**DEFAULTS, **_sizes(asked), **asked, **FIXED, "bootstrap.servers": source.bootstrap}
+    opt_in = _text(source.config.get(OPT_IN, False))
+    _check_values(asked, hidden, opt_in)
+    made: dict[str, Any] = {**DEFAULTS, **_sizes(asked), **asked, **FIXED, "bootstrap.servers": source.bootstrap}
+    mechanism = asked.get("sasl.mechanisms", "")
+    if mechanism.upper() == MECHANISM:
+        mine = {key: value for key, value in given.items() if key in OAUTH}
+        made[SETTING] = token_source(mine, hidden, source.credentials.get(TOKEN, ""), opt_in == "true")
+    elif unused := sorted((OAUTH | OAUTH_CREDENTIALS) & asked.keys()):
+        raise InvalidPipeline(
+            f"source: {unused[0]} would not be used: expected sasl.mechanism {MECHANISM}, found {mechanism or 'none'}",
+            f"set source.config sasl.mechanism to {MECHANISM}, or remove it",
+        )
+    return {key: value for key, value in made.items() if key not in OAUTH | OAUTH_CREDENTIALS}
 
 
 def check_topics(source: Source) -> None:
@@ -66,18 +87,19 @@ def check_topics(source: Source) -> None:
     Raises:
         InvalidPipeline: the list of topics is empty.
     """
-    if source.topic_pattern is None and not source.names:
+    if source.topic_pattern is None and source.reads_topics and not source.names:
         raise InvalidPipeline("source.topics is empty", "name at least one topic")
 
 
-def registry_access(source: Source, environ: Mapping[str, str] | None = None) -> registry.Access:
+def registry_access(source: Source, environ: Mapping[str, str] | None = None, read: bool = True) -> registry.Access:
     """Return access to the schema registry, from settings and credentials that begin with `schema.registry.`.
 
     Raises:
         InvalidPipeline: see `client_config`.
     """
     given = {key: _text(value) for key, value in source.config.items() if key in registry.SETTINGS}
-    hidden = {key: _resolved(key, value, environ) for key, value in source.credentials.items() if key in registry.CREDENTIALS}
+    mine = {key: value for key, value in source.credentials.items() if key in registry.CREDENTIALS}
+    hidden = {key: _secret(key, value, environ, read) for key, value in mine.items()}
     return registry.Access.of(given, hidden, _text(source.config.get(OPT_IN, False)) == "true")
 
 
@@ -103,16 +125,21 @@ def operation_timeout_s(source: Source) -> float:
 
 
 def secrets(source: Source, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return values that must never be shown: the resolved credentials.
+    """Return values that must never be shown: the credentials of a source, as they are now.
 
     Raises:
         InvalidPipeline: see `client_config`.
     """
-    return (*secrets_in(client_config(source, environ)), *registry_access(source, environ).secrets)
+    config = client_config(source, environ)
+    return (*secrets_in(config), *registry_access(source, environ).secrets)
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _secret(key: str, template: str, environ: Mapping[str, str] | None, read: bool) -> str:
+    return credential(f"source.credentials: {key}", template, environ, read)
 
 
 def _check_setting(key: str) -> None:
@@ -121,12 +148,12 @@ def _check_setting(key: str) -> None:
             f"source.config: {key} is a secret",
             f"move it to source.credentials, as a template: {key}: \"{{{{ env('NAME') }}}}\"",
         )
-    if key in ALLOWED:
+    if key in ALLOWED | OAUTH:
         return
     reason = why_refused(key)
     if reason:
         raise InvalidPipeline(f"source.config: {key} cannot be set: {reason}", "remove it")
-    near = get_close_matches(key, sorted(ALLOWED | {OPT_IN, OPERATION_TIMEOUT} | registry.SETTINGS), n=3)
+    near = get_close_matches(key, sorted(ALLOWED | OAUTH | {OPT_IN, OPERATION_TIMEOUT} | registry.SETTINGS), n=3)
     known = f"did you mean {' or '.join(near)}?" if near else "see the list in resources/kafka/allowed_settings.py"
     raise InvalidPipeline(f"source.config: {key} is not a setting that kpipe passes on", known)
 
@@ -136,21 +163,10 @@ def _check_credential(key: str, given: Mapping[str, str]) -> None:
     if key not in known:
         reason = why_refused(key)
         what = f"source.credentials: {key} " + (f"cannot be set: {reason}" if reason else "is not a credential")
-        where = "move it to source.config; " if key in ALLOWED | registry.SETTINGS else ""
+        where = "move it to source.config; " if key in ALLOWED | OAUTH | registry.SETTINGS else ""
         raise InvalidPipeline(what, f"{where}credentials are {', '.join(sorted(known))}")
     if key in given:
         raise InvalidPipeline(f"{key} is set both in source.config and in source.credentials", "remove one of them")
-
-
-def _resolved(key: str, template: str, environ: Mapping[str, str] | None) -> str:
-    try:
-        value = resolve(template, environ)
-    except InvalidPipeline as error:
-        # From None: tracebacks show chained errors, and the template itself may be the secret.
-        raise InvalidPipeline(f"source.credentials: {key}: {error.what}", error.hint) from None
-    if not value.strip():
-        raise InvalidPipeline(f"source.credentials: {key} is empty", "set the variable that it names")
-    return value
 
 
 def _check_values(asked: Mapping[str, str], hidden: Mapping[str, str], opt_in: str) -> None:

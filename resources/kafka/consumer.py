@@ -97,7 +97,7 @@ class BindingClient:
     fresh = True
 
     def __init__(self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int) -> None:
-        self._consumer: Consumer | None = Consumer({**config, **voice.settings()})
+        self._consumer: Consumer | None = Consumer(voice.connecting(config))
         self._consumer.assign([TopicPartition(topic, partition, start)])
 
     def take(self, most: int, most_bytes: int, wait_s: float) -> Taken:

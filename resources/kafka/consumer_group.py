@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from kpipe.definition.pipeline import Source
-from kpipe.errors import InvalidPipeline
+from kpipe.errors import CredentialUnavailable, InvalidPipeline, SourceError
 from kpipe.topics import PartitionId
 from resources.kafka.client_config import admin_config, client_config
 from resources.kafka.errors import Voice
@@ -33,8 +33,8 @@ class GroupOffsets:
     def __init__(self, source: Source, environ: Mapping[str, str] | None = None) -> None:
         assert source.group is not None
         self._group = source.group
-        self._config = admin_config(client_config(source, environ))
-        self._secrets = secrets_in(self._config)
+        client_config(source, environ, read=False)
+        self._source, self._environ, self._secrets = source, environ, tuple[str, ...]()
         self._admin: AdminClient | None = None
         self._failed = False
 
@@ -58,18 +58,24 @@ class GroupOffsets:
             wrong = next((result.error for result in results if result.error is not None), None)
         except (KafkaException, FutureTimeout) as error:
             wrong = error.args[0] if error.args else type(error).__name__
+        except (SourceError, CredentialUnavailable) as error:
+            wrong = error
         if wrong is not None and not self._failed:
             text = redact(str(wrong), self._secrets)
             _LOG.warning(
                 "group %s: offsets could not be set (ingest continues; its offsets are in the ledger): %s", self._group, text
             )
         self._failed = wrong is not None
+        if wrong is not None:
+            self._admin = None  # the next client reads credentials again
         return wrong is None
 
     def _client(self) -> AdminClient:
         if self._admin is None:
+            config = admin_config(client_config(self._source, self._environ))
+            self._secrets = secrets_in(config)
             try:
-                self._admin = AdminClient({**self._config, **Voice(self._secrets).settings()})
+                self._admin = AdminClient(Voice(self._secrets).connecting(config))
             except (KafkaException, ValueError, TypeError) as error:
                 # From None: librdkafka quotes the rejected value.
                 what = redact(str(error), self._secrets)

@@ -5,18 +5,29 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, RecordsUnreadable, SourceError, TopicUnknown
+from kpipe.errors import (
+    BrokerUnreachable,
+    CredentialsRefused,
+    KpipeError,
+    ReadFailed,
+    RecordsUnreadable,
+    SourceError,
+    TopicUnknown,
+)
 from kpipe.terminal import plain
+from resources.kafka.token_source import SETTING, TokenSource
 from resources.secrets import redact
 
 __all__ = ["DAMAGED", "Voice", "failure", "reason", "unreachable_hint"]
 
 _LOG = logging.getLogger("kpipe.kafka")
+_SETTLE_SECONDS = 3.0  # until a client has reported what happened before it got a new token
 _REPEAT_SECONDS = 30.0
 """A client that cannot connect logs that several times a second; a line is repeated after this time only."""
 
@@ -27,6 +38,7 @@ _REFUSED = frozenset(
         KafkaError.SECURITY_DISABLED, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )  # fmt: skip
+_LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
 # Retriable errors of Kafka (org.apache.kafka.common.protocol.Errors: RetriableException) that a reader can receive, and
 # the client's own connection errors.
@@ -106,7 +118,7 @@ def reason(text: str) -> str:
 def unreachable_hint(text: str) -> str:
     """Return a hint for a broker that cannot be reached, selected by the client's text."""
     # librdkafka 2.x reports one of these, depending on whether it reads the end of the stream or the closed connection first.
-    if any(word in text for word in ("security.protocol", "listener", "SSL_HANDSHAKE")):
+    if any(word in text for word in ("security.protocol", "listener", "SSL_HANDSHAKE", "SASL state")):
         return _SECURE
     # A broker that requires a password closes the connection of a client without one.
     return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs and can be reached from here"
@@ -120,6 +132,8 @@ class Voice:
     Attributes:
         refused: the last authentication or TLS failure.
         last: the last error of any kind.
+        unauthenticated: why there is no token for SASL/OAUTHBEARER; None: there is one, or none is needed.
+        renewed_at: when the client got its current token, in seconds (monotonic); None: it needs none.
         aside: the last event that is harmless by itself, used for lack of a better explanation.
         down: whether all brokers are down, as far as the client has reported.
     """
@@ -127,6 +141,8 @@ class Voice:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.refused: KafkaError | None = None
         self.last: KafkaError | None = None
+        self.renewed_at: float | None = None
+        self.unauthenticated: KpipeError | None = None
         self.aside: KafkaError | None = None
         self.down = False
         self._secrets = tuple(secrets)
@@ -135,6 +151,34 @@ class Voice:
     def settings(self) -> dict[str, Any]:
         """Return the settings that register this object with a client."""
         return {"error_cb": self.hear, "logger": self}
+
+    def connecting(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings for a new client of confluent-kafka, which has a token if it needs one.
+
+        Raises:
+            KpipeError: no token could be obtained; see `TokenSource.token`.
+        """
+        source = config.get(SETTING)
+        if source is None:
+            return {**config, **self.settings()}
+        source.token()  # its errors are clearer than a client's, which waits ten seconds for a token
+        return {**config, **self.settings(), SETTING: partial(self.renewed, source)}
+
+    def renewed(self, source: TokenSource, _config: str = "") -> tuple[str, float, str, dict[str, str]]:
+        """Return a token, as confluent-kafka takes it, and note if that fails; raises as `TokenSource.token`."""
+        try:
+            token = source()
+        except KpipeError as error:
+            self.renewal(error)
+            raise
+        self.renewal(None)
+        return token
+
+    def renewal(self, failed: KpipeError | None) -> None:
+        """Note that the client has got a token, or why not."""
+        self.unauthenticated = failed
+        if failed is None:
+            self.renewed_at = time.monotonic()
 
     def log(self, level: int, form: str, *args: object) -> None:
         """Log a line of the client, which calls this as if it were a `logging.Logger`."""
@@ -169,6 +213,22 @@ class Voice:
         if code == KafkaError._ALL_BROKERS_DOWN:
             self.down = True
             return
+        if code in _LOGIN and self.unauthenticated is not None:
+            # There is no token, or only an expired one. The client's own text does not contain the reason.
+            code = KafkaError._TRANSPORT if self.unauthenticated.retriable else KafkaError._AUTHENTICATION
+            error = KafkaError(code, str(self.unauthenticated))
+        elif code in _LOGIN and self.renewed_at is not None and self._passes(error.str()):
+            code = KafkaError._TRANSPORT
+            error = KafkaError(code, error.str())
         self.last = error
         if code in _REFUSED:
             self.refused = error
+
+    def _passes(self, text: str) -> bool:
+        """Return whether a rejected login with a token may succeed the next time.
+
+        A client that is not polled gets no new token, connects with the expired one, and reports that when it is polled.
+        Brokers reject a second login within a second (KIP-368), to which a token that expires that soon leads.
+        """
+        assert self.renewed_at is not None
+        return "current SASL state" in text or time.monotonic() < self.renewed_at + _SETTLE_SECONDS

@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from resources.kafka import native_token
 from resources.kafka.consumer import STEP, Event, Taken, ends_in_time
 from resources.kafka.errors import Voice
 from resources.kafka.record_block import COLUMNS, RecordBlock
+from resources.kafka.token_source import SETTING, TokenSource
 from resources.native import library
 
 __all__ = ["NativeClient", "available"]
@@ -84,6 +86,7 @@ def _rdkafka() -> ctypes.CDLL | None:
         ):
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments
+        native_token.declare(found)
         return found
     return None
 
@@ -106,15 +109,16 @@ class _Connection:
         left: when the last read ended, in seconds (monotonic).
     """
 
-    def __init__(self, config: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str], source: TokenSource | None, voice: Voice) -> None:
         kafka, native = _rdkafka(), library()
         assert kafka is not None and native is not None
         self.kafka, self.native = kafka, native
-        self.voices: list[Voice] = []
+        self.voices: list[Voice] = [voice]
         self.places: set[tuple[str, int]] = set()
         self.spoiled, self.left = False, time.monotonic()
         # librdkafka calls them, so they are referenced as long as the client exists.
         self._calls = (_ERROR(self._heard), _LOG(self._logged))
+        self._tokens = native_token.Tokens(kafka, source, self.voices) if source is not None else None
         text = ctypes.create_string_buffer(_TEXT)
         conf = kafka.rd_kafka_conf_new()
         for name, value in {**config, "log.queue": "true"}.items():
@@ -123,12 +127,22 @@ class _Connection:
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
         kafka.rd_kafka_conf_set_error_cb(conf, self._calls[0])
         kafka.rd_kafka_conf_set_log_cb(conf, self._calls[1])
+        if self._tokens is not None:
+            self._tokens.register(conf)
         self.client = kafka.rd_kafka_new(_CONSUMER, conf, text, _TEXT)
         if not self.client:
             kafka.rd_kafka_conf_destroy(conf)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
         kafka.rd_kafka_set_log_queue(self.client, None)
         self._buffers: list[int] = []
+        if self._tokens is not None:
+            self._tokens.renew(self.client)
+
+    def poll(self) -> None:
+        """Receive errors, log lines and requests for tokens."""
+        self.kafka.rd_kafka_poll(self.client, 0)
+        if self._tokens is not None:
+            self._tokens.retry(self.client)
 
     def borrow(self) -> int:
         """Return buffers that no other read uses meanwhile."""
@@ -156,7 +170,7 @@ class _Connection:
             voice.log(_LEVELS[level], "%s [client] %s", _text(place), _text(line))
 
 
-_Key = tuple[int, tuple[tuple[str, str], ...]]
+_Key = tuple[int, tuple[tuple[str, str], ...], TokenSource | None]
 # Connections by settings and process: the threads of a connection do not exist in a forked process.
 _KEPT: dict[_Key, _Connection] = {}
 _LOCK = threading.Lock()
@@ -179,8 +193,10 @@ class NativeClient:
     def __init__(
         self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int, fresh: bool = False
     ) -> None:
-        settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
-        self._key = (os.getpid(), tuple(sorted(settings.items())))
+        tokens = config.get(SETTING)
+        given = ((key, value) for key, value in config.items() if key != SETTING)
+        settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given}
+        self._key = (os.getpid(), tuple(sorted(settings.items())), tokens)
         self._voice, self._partition, self._buffers = voice, partition, 0
         self._connection: _Connection | None
         self._place = topic, partition
@@ -202,7 +218,7 @@ class NativeClient:
         done = connection.native.kp_take(self._buffers, self._queue, int(wait_s * 1000), most, most_bytes, STEP)
         if done < 0:
             raise MemoryError("records of a block")
-        connection.kafka.rd_kafka_poll(connection.client, 0)  # errors and log lines
+        connection.poll()
         taken = _Taken.from_address(self._buffers)
         events = tuple(
             Event(KafkaError(item.code, _text(item.text)), item.offset, bool(item.about_partition))
@@ -237,22 +253,22 @@ def _join(key: _Key, settings: Mapping[str, str], voice: Voice, place: tuple[str
 
     Two reads of one partition never share a connection: librdkafka would take them for one read and abort the process.
     """
-    old = None
+    idle_since = time.monotonic() - _KEPT_SECONDS
     with _LOCK:
+        # Also those of other keys: one with a password that was replaced would try to log in forever.
+        idle = [item for item, one in _KEPT.items() if item[0] == key[0] and not one.voices and one.left < idle_since]
+        old = [_KEPT.pop(item) for item in idle]
         kept = None if fresh else _KEPT.get(key)
         if kept is not None and place in kept.places:
             kept = None
-        if kept is not None and not kept.voices and time.monotonic() > kept.left + _KEPT_SECONDS:
-            old, kept = _KEPT.pop(key), None
         if kept is not None:
             kept.voices.append(voice)
             kept.places.add(place)
-    if old is not None:
-        ends_in_time(old.end)
+    for one in old:
+        ends_in_time(one.end)
     if kept is not None:
         return kept, False
-    made = _Connection(settings)
-    made.voices.append(voice)
+    made = _Connection(settings, key[2], voice)
     made.places.add(place)
     with _LOCK:
         _KEPT.setdefault(key, made)

@@ -14,15 +14,18 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled
+from kpipe.errors import InvalidPipeline, KpipeError, ReadFailed, ReadStalled
 from kpipe.failpoints import failpoint
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
 from resources.kafka.consumer import BindingClient, Client, Event
-from resources.kafka.errors import DAMAGED, OUT_OF_RANGE, Voice, failure, unreachable_hint
+from resources.kafka.errors import DAMAGED, OUT_OF_RANGE, Voice, failure
 from resources.kafka.native_consumer import NativeClient, available
+from resources.kafka.rare_requests import ASK_SECONDS, RareRequests
 from resources.kafka.record_block import RecordBlock
+from resources.kafka.tail_check import TailCheck, payload_bytes
 from resources.secrets import redact, secrets_in
 
 __all__ = ["RangeReader", "ReadReport"]
@@ -33,11 +36,6 @@ BLOCK_BYTES = 4 << 20
 
 _WAIT_SECONDS = 0.2
 """Longest sleep in the client without records: delay until rejected credentials or the deadline are noticed."""
-
-_ASK_SECONDS = 2.0
-"""Time without records after which the topic's metadata is requested; also the timeout of that request."""
-
-_LOG_START_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,14 @@ class RangeReader:
         stall_timeout_s: longest time without a record, in seconds; end-of-partition events before the end do not count
             as records. The caller's time for a block is excluded.
         of_batch: whether the read is a step of a batch, with its failpoints; else it reads a ledger.
+        after: fingerprint of the records before the range, which are read first and compared; None: nothing to compare.
+        epoch: leader epoch of the partition, for messages; -1: unknown.
 
     Attributes:
         count: records returned so far.
         bytes: bytes of their keys and values.
         report: None until the end of the range has been proven.
+        tail: fingerprint of the last records before the end of the range, then; None without records.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class RangeReader:
         *,
         stall_timeout_s: float = 60.0,
         of_batch: bool = True,
+        after: Tail | None = None,
+        epoch: int = -1,
     ) -> None:
-        self.count = 0
+        self.count, self.seconds = 0, 0.0
         self.bytes = 0
         self._of_batch = of_batch
         self.report: ReadReport | None = None
@@ -102,8 +105,10 @@ class RangeReader:
         self._secrets = secrets_in(config)
         self._voice = Voice(self._secrets)
         self._client: Client | None = None
-        self._asker: Consumer | None = None
-        self._last = span.start - 1
+        self.tail: Tail | None = None
+        self._requests = RareRequests(config, topic, partition, self._where, self._secrets)
+        self._tails = TailCheck(span, after, epoch, self._requests)
+        self._last = self._tails.start - 1
         self._first_gap: int | None = None
         self._end_seen: int | None = None
         self._later: int | None = None
@@ -121,24 +126,15 @@ class RangeReader:
         Can be called again.
         """
         client, self._client = self._client, None
-        asker, self._asker = self._asker, None
         if client is not None:
             client.close(keep=self.report is not None)
-        if asker is not None:
-            with suppress(RuntimeError, KafkaException):
-                asker.close()
+        self._requests.close()
 
     def start(self) -> None:
         """Start receiving records before the first is read. `blocks` reports errors."""
         if len(self._span) and self._client is None:
-            with suppress(InvalidPipeline, KafkaException):
+            with suppress(KpipeError, KafkaException):
                 self._client = self._open()
-
-    def _asking(self) -> Consumer:
-        """Return another client, for rare metadata requests: the reading client receives records only."""
-        if self._asker is None:
-            self._asker = Consumer({**self._config, **self._voice.settings()})
-        return self._asker
 
     def blocks(self) -> Iterator[tuple[RecordBlock, int]]:
         """Yield blocks of records in offset order, each with the bytes of its keys and values; none is empty.
@@ -154,8 +150,13 @@ class RangeReader:
             ReadFailed: the broker or the client returned an error, offsets decreased, or retention removed offsets of the
                 range while it was read.
         """
+        began = time.monotonic()
         try:
-            yield from self._blocks(time.monotonic())
+            for block in self._blocks(began):
+                self.seconds += time.monotonic() - began
+                yield block
+                began = time.monotonic()
+            self.seconds += time.monotonic() - began
         except KafkaException as error:
             raise failure(error.args[0], self._where, self._secrets) from None
         finally:
@@ -181,9 +182,9 @@ class RangeReader:
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
             elif proof is None and not self._doubtful:
                 self._check(heard)
-                if not asked and time.monotonic() > heard + _ASK_SECONDS:
+                if not asked and time.monotonic() > heard + ASK_SECONDS:
                     asked = True
-                    self._ask()
+                    self._requests.check_topic()
                 continue
             if self._doubtful and proof is None:
                 self._client.close()
@@ -231,19 +232,29 @@ class RangeReader:
                 # This event of librdkafka has no version (rd_kafka_offset_reset): on a kept connection, it may belong to an
                 # earlier read; after a batch with a bad CRC, its offset is made of that batch's bytes.
                 self._doubtful = True
+            elif event.error.code() in OUT_OF_RANGE and self._tails.waiting and self._tails.expired():
+                self._last, self._doubtful = self._tails.start - 1, True
             else:
                 raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
         return proof
 
     def _block(self, held: RecordBlock, size: int) -> tuple[RecordBlock, int, bool]:
         """Return the records inside the range, their bytes, and whether a record was beyond its end."""
-        offsets, count = held.column("offset").to_numpy(), len(held)
+        offsets = held.column("offset").to_numpy()
         ordered = offsets[0] > self._last and bool((np.diff(offsets) > 0).all())
         if not ordered:
             raise ReadFailed(
                 f"{self._where}: offsets do not increase: after {self._last} came {offsets[0]} to {offsets[-1]}",
                 DAMAGED,
             )
+        if self._tails.waiting:
+            size -= self._tails.take(held.take(int(np.searchsorted(offsets, self._span.start))))
+            if not len(held):
+                self._last = int(offsets[-1])
+                return held, size, False
+            self._compare()
+            offsets = held.column("offset").to_numpy()
+        count = len(held)
         if self._first_gap is None and offsets[-1] != self._last + count:
             expected = np.arange(self._last + 1, self._last + 1 + count)
             self._first_gap = int(expected[np.argmax(offsets != expected)])
@@ -251,19 +262,19 @@ class RangeReader:
         if later:
             self._later = int(offsets[-1])
             held = held.take(int(np.searchsorted(offsets, self._span.end)))
-            size = sum(len(value) for value in (*held.values, *held.keys()) if value is not None)
+            size = payload_bytes(held)
         if len(held):
             self._last = int(offsets[len(held) - 1])
+            self._tails.add(held)
         self.count += len(held)
         self.bytes += size
         return held, size, later
 
-    def _ask(self) -> None:
-        """Request the topic's metadata: the client does not report a topic without access, and reports a missing one late."""
-        with suppress(KafkaException):  # brokers that do not answer run into the deadline
-            metadata = self._asking().list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
-            if metadata is not None and metadata.error is not None:
-                raise failure(metadata.error, self._where, self._secrets)
+    def _compare(self) -> None:
+        """Compare the records before the range, unless that was done."""
+        if self._tails.waiting:
+            self._tails.compare(f"{self._topic}/{self._partition}")
+            self._last = self._span.start - 1
 
     def _check(self, heard: float) -> None:
         """Raise an error if waiting for more records is useless."""
@@ -283,10 +294,12 @@ class RangeReader:
     def _finish(self, proof: str, began: float) -> None:
         if self._of_batch:
             failpoint("read.end")
+        self._compare()
         gaps = len(self._span) - self.count
         if gaps:
             self._check_log_start()
         last = self._last if self.count else None
+        self.tail = self._tails.tail() if self._of_batch else None
         self.report = ReadReport(self.count, self.bytes, gaps, last, proof, time.monotonic() - began)
         self.close()
 
@@ -298,15 +311,7 @@ class RangeReader:
         Records before that offset were read, so their later removal loses nothing.
         """
         first = self._last + 1 if self._first_gap is None else self._first_gap
-        place = TopicPartition(self._topic, self._partition)
-        try:
-            low, high = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
-        except KafkaException as error:
-            where = f"{self._where}: requesting the log start"
-            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                # The partition was read a moment ago; a broker that restarts answers before it has loaded its partitions.
-                raise BrokerUnreachable(f"{where}: {error.args[0].str()}", unreachable_hint("")) from None
-            raise failure(error.args[0], where, self._secrets) from None
+        low, high = self._requests.watermarks()
         if self._later is not None and self._later >= high:
             raise ReadFailed(
                 f"{self._where}: after offset {self._last} the broker gave offset {self._later}, but its log ends at {high}",

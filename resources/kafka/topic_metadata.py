@@ -78,8 +78,8 @@ class KafkaTopics:
         check_topics(source)
         self._named, self._pattern = source.names, source.topic_pattern
         self._brokers = source.bootstrap
-        self._config = admin_config(client_config(source, environ))
-        self._secrets = secrets_in(self._config)
+        client_config(source, environ, read=False)
+        self._source, self._environ, self._secrets = source, environ, tuple[str, ...]()
         self._group = GroupOffsets(source, environ) if source.group is not None else None
         self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
         self._voice = Voice(self._secrets)
@@ -99,6 +99,14 @@ class KafkaTopics:
         waiting in between; if they do not increase, they are queried once more.
         """
         return self._call(self._snapshot)
+
+    def cluster(self) -> str:
+        """Return the id of the cluster; no topic has to exist.
+
+        Raises:
+            BrokerUnreachable, CredentialsRefused.
+        """
+        return self._call(lambda: str(self._wait(self._connected().describe_cluster(request_timeout=self._left())).cluster_id))
 
     def present(self) -> Collection[PartitionId]:
         """See `Topics`."""
@@ -149,10 +157,13 @@ class KafkaTopics:
                 self._ask_offsets(before, spec, committed)
                 for spec, committed in ((OffsetSpec.earliest(), True), (OffsetSpec.latest(), True), (OffsetSpec.latest(), False))
             ]
-            starts, ends, highs = map(self._told_offsets, asked)
+            starts, ends = map(self._told_offsets, asked[:2])
+            highs = {key: self._wait(answer, key) for key, answer in asked[2].items()}
             if self._partitions() != before:
                 continue
-            states = {key: PartitionState(starts[key], ends[key], highs[key]) for key in before}
+            states = {
+                key: PartitionState(starts[key], ends[key], highs[key].offset, _epoch(highs[key].leader_epoch)) for key in before
+            }
             wrong = {key: state for key, state in states.items() if not 0 <= state.log_start <= state.end <= state.high}
             if not wrong:
                 return TopicSnapshot(states, self._pattern or "")
@@ -210,9 +221,11 @@ class KafkaTopics:
         """Return the client; a new one waits until a broker answers."""
         if self._admin is not None:
             return self._admin
+        config = admin_config(client_config(self._source, self._environ))  # read again: credentials may have been replaced
+        self._secrets = secrets_in(config)
         self._voice = Voice(self._secrets)
         try:
-            admin = AdminClient({**self._config, **self._voice.settings()})
+            admin = AdminClient(self._voice.connecting(config))
         except (KafkaException, ValueError, TypeError) as error:
             # From None: librdkafka quotes the rejected value.
             what = redact(str(error), self._secrets)
@@ -321,6 +334,10 @@ class KafkaTopics:
             f"{self._brokers}: the cluster has no topic {name}",
             f"did you mean {' or '.join(near)}? else {create}" if near else create,
         )
+
+
+def _epoch(found: int | None) -> int:
+    return -1 if found is None else found
 
 
 def _dense(topic: TopicId, numbers: list[int]) -> list[PartitionId]:

@@ -10,12 +10,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from kpipe.definition.lookups import Lookup
-from kpipe.definition.yaml_codec import resolve
-from kpipe.errors import CredentialsRefused, InvalidPipeline, LookupFailed
+from kpipe.errors import CredentialsRefused, CredentialUnavailable, InvalidPipeline, LookupFailed
 from resources.lookups.file_source import too_large
 from resources.net.connections import Pool, TlsPool
 from resources.net.http import Answer, HttpFailed, TooLarge, TooSlow, Untrusted, authorization, get
 from resources.schema_registry.config import is_local
+from resources.secret_references import secret
 from resources.secrets import Secret, redact
 
 __all__ = ["KINDS", "Web"]
@@ -37,12 +37,12 @@ class Web:
     Attributes:
         name: of the lookup.
         lookup: its definition.
-        secrets: by the names of `credentials`.
+        environ: values for the templates of credentials, which are read for each request.
     """
 
     name: str
     lookup: Lookup
-    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    environ: Mapping[str, str] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, name: str, lookup: Lookup, environ: Mapping[str, str] | None = None) -> Web:
@@ -51,7 +51,8 @@ class Web:
         Raises:
             InvalidPipeline: the URL is invalid, contains a secret, or would send secrets or rows unencrypted.
         """
-        made = cls(name, lookup, _secrets(name, lookup, environ))
+        made = cls(name, lookup, environ)
+        _secrets(name, lookup, environ, read=False)
         parts = made._parts()
         if parts.scheme != "https" and not is_local(str(parts.hostname)):
             raise InvalidPipeline(f"lookups.{name}.url: http to another machine can be read and changed in transit", "use https")
@@ -66,6 +67,7 @@ class Web:
             InvalidPipeline: the answer has another type or is too large, or the server's address is not allowed.
         """
         parts, lookup = self._parts(), self.lookup
+        secrets = _secrets(self.name, lookup, self.environ)
         where = f"lookups.{self.name}: {lookup.describe()}"
         pool = self._pool(parts)
         host = str(parts.hostname) if ":" not in str(parts.hostname) else f"[{parts.hostname}]"
@@ -73,7 +75,7 @@ class Web:
         headers = {
             "Host": host + (f":{parts.port}" if parts.port else ""),
             "Accept": "text/csv, application/json, application/vnd.apache.parquet, */*;q=0.1",
-            **authorization(*(self.secrets.get(part, "") for part in _CREDENTIALS)),
+            **authorization(*(secrets.get(part, "") for part in _CREDENTIALS)),
         }
         try:
             answer = get(pool, path, headers, lookup.timeout_s, lookup.max_mb << 20)
@@ -83,11 +85,11 @@ class Web:
             raise LookupFailed(f"{where}: {error}", f"see why it is slow, or raise lookups.{self.name}.timeout_s") from None
         except Untrusted as error:
             raise InvalidPipeline(
-                f"{where}: its certificate is not trusted: {redact(str(error), self.secrets.values())}",
+                f"{where}: its certificate is not trusted: {redact(str(error), secrets.values())}",
                 f"name a file with the certificate of its authority (PEM): lookups.{self.name}.ca",
             ) from None
         except HttpFailed as error:
-            why = redact(str(error), self.secrets.values())
+            why = redact(str(error), secrets.values())
             raise LookupFailed(
                 f"{where} cannot be read: {why}", "check that the server runs and sends complete answers"
             ) from None
@@ -180,17 +182,19 @@ def _refused(address: IPv4Address | IPv6Address, local: bool) -> str:
     return "which is not the address of a machine" if plain.is_multicast or plain.is_unspecified or plain.is_reserved else ""
 
 
-def _secrets(name: str, lookup: Lookup, environ: Mapping[str, str] | None) -> dict[str, Secret]:
+def _secrets(name: str, lookup: Lookup, environ: Mapping[str, str] | None, read: bool = True) -> dict[str, Secret]:
     credentials: dict[str, Secret] = {}
     where = f"lookups.{name}.credentials"
     for key, template in lookup.credentials.items():
         if key not in _CREDENTIALS:
             raise InvalidPipeline(f"{where}: {key} is not a credential", f"credentials are {', '.join(_CREDENTIALS)}")
         try:
-            credentials[key] = Secret(resolve(template, environ))
+            credentials[key] = Secret(secret(template, environ, read))
         except InvalidPipeline as error:
             # From None: tracebacks show chained errors, and the template itself may be the secret.
             raise InvalidPipeline(f"{where}: {key}: {error.what}", error.hint) from None
+        except CredentialUnavailable as error:
+            raise CredentialUnavailable(f"{where}: {key}: {error.what}", error.hint) from None
         if not credentials[key].strip() or not credentials[key].isprintable():
             raise InvalidPipeline(f"{where}: {key} is empty, or contains a control character", "set the variable that it names")
     if ("username" in credentials) != ("password" in credentials):

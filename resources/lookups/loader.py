@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import duckdb
@@ -28,9 +27,6 @@ from resources.lookups.http_source import KINDS, Web
 from resources.lookups.reference_table import Here, LookupRows, Reference, packed
 from resources.lookups.table_source import Asking, check_query
 from transforms.preflight import opened
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 __all__ = ["Lookups", "no_tables"]
 
@@ -76,7 +72,6 @@ class Lookups:
             if lookup.kind == "url":
                 self._webs[name] = Web.of(name, lookup, environ)
         self._read: dict[str, tuple[float, Reference]] = {}
-        self._shipped: dict[str, tuple[Reference, Any]] = {}
         self._batch = ""
 
     def check_files(self) -> None:
@@ -105,16 +100,6 @@ class Lookups:
                 self._read[name] = self._clock(), self._reference(name, lookup)
         self._batch = batch
         return {name: Here(reference) for name, (_, reference) in self._read.items()}
-
-    def shipped(self, context: SparkContext) -> Mapping[str, LookupRows]:
-        """Return the lookups for tasks: each version is broadcast once, and destroyed when a newer one is read."""
-        for name, (_, reference) in self._read.items():
-            shipped = self._shipped.get(name)
-            if shipped is None or shipped[0] is not reference:
-                self._shipped[name] = reference, context.broadcast(reference)
-                if shipped is not None:
-                    shipped[1].destroy()
-        return {name: held for name, (_, held) in self._shipped.items()}
 
     def _reference(self, name: str, lookup: Lookup) -> Reference:
         moment = int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Open a local file or an object for reading. The S3 client is loaded only when an object is opened."""
+"""Open a local file or an object for reading. The store's client is loaded only when an object is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from resources.object_store.uri import is_remote
 
 if TYPE_CHECKING:
-    from resources.object_store.s3 import Found, Store
+    from resources.object_store.store import Found, Store
 
 __all__ = ["opened"]
 
@@ -55,9 +55,9 @@ def opened(path: str, held: Store | None = None) -> BinaryIO:
     """
     if not is_remote(path):
         return Path(path).open("rb")
-    from resources.object_store.s3 import store
+    from resources.object_store.clients import store
 
-    held = held or store()
+    held = held or store(path)
     found = held.head(path)
     if found is None:
         raise FileNotFoundError(2, "the object does not exist", path)

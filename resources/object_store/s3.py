@@ -12,89 +12,35 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import IO, Any, cast
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from resources.object_store.config import StoreAccess
-from resources.object_store.uri import SCHEME, split
+from resources.object_store.config import CREDENTIALS, StoreAccess
+from resources.object_store.store import Found, StoreFailed
+from resources.object_store.uri import split
 from resources.secrets import Secret, redact
 
-__all__ = ["SECRETS", "Found", "Store", "StoreFailed", "store", "use"]
+__all__ = ["S3Store"]
 
-#: Names that `into.credentials` may contain for a store.
-SECRETS = ("access.key.id", "secret.access.key", "session.token")
-#: Largest object of one put, in bytes: S3's limit.
-LARGEST = 5 << 30
+_SECRETS = CREDENTIALS["s3"]
 _TRIES = 5  # per request: enough for an outage of some seconds, or for throttling
 _CONFLICTS = 8  # conditional puts that race with others: the store answers 409, and the put is retried
 _REGION = "us-east-1"  # the default; stores other than AWS's accept any region
 
 
-class StoreFailed(OSError):
-    """A request to the store failed, or its response was lost."""
-
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.strerror = text  # the text that an OSError shows
-        self.status = status
-
-    @property
-    def passes(self) -> bool:
-        """True if a later retry may succeed: the store sent no response, or a temporary status."""
-        return self.status in (0, 408, 429) or self.status >= 500
-
-
-@dataclass(frozen=True)
-class Found:
-    """An object's metadata in a store.
-
-    Attributes:
-        uri: `s3://bucket/key`.
-        size: bytes.
-        modified: seconds since 1970, by the store's clock.
-        tag: the ETag; changes with the content.
-        sha256: of the content, in hex, as the store computed it; "" where it was not requested.
-    """
-
-    uri: str
-    size: int
-    modified: float
-    tag: str = ""
-    sha256: str = ""
-
-
-_given: StoreAccess | None = None  # set by `use`
-
-
-@lru_cache(maxsize=16)
-def store(secrets: tuple[tuple[str, Secret], ...] = ()) -> Store:
-    """Return this process's client for these credentials. Without any: those set by `use`, or AWS's default chain."""
-    if not secrets and _given is not None:
-        return Store(dict(_given.secrets), _given.endpoint, _given.region)
-    return Store(dict(secrets))
-
-
-def use(access: StoreAccess | None) -> None:
-    """Set the default credentials of this process's clients. None: AWS's default chain."""
-    global _given
-    if access != _given:
-        _given = access
-        store.cache_clear()
-
-
-class Store:
-    """A client of an object store. Thread-safe.
+class S3Store:
+    """A client of an S3-compatible object store; see `Store`.
 
     Args:
-        secrets: by the names in `SECRETS`; empty: AWS's default chain.
+        secrets: by the names in `CREDENTIALS`; empty: AWS's default chain.
         endpoint: URL of the store; None: from AWS's variables.
         region: of the store; empty: from AWS's variables.
     """
+
+    largest = 5 << 30  # of one put
 
     def __init__(self, secrets: Mapping[str, Secret] | None = None, endpoint: str | None = None, region: str = "") -> None:
         given = dict(secrets or {})
@@ -122,12 +68,24 @@ class Store:
         if held is None:
             return {}
         frozen = held.get_frozen_credentials()
-        found = zip(SECRETS, (frozen.access_key, frozen.secret_key, frozen.token), strict=True)
+        found = zip(_SECRETS, (frozen.access_key, frozen.secret_key, frozen.token), strict=True)
         return {name: Secret(value) for name, value in found if value}
 
     def access(self) -> StoreAccess:
         """Return settings with which another process creates an equal client."""
         return StoreAccess(self.endpoint, self.region, tuple(sorted(self.credentials().items())))
+
+    def options(self) -> dict[str, str]:
+        """Return the options of delta-rs; see `Store`."""
+        names = dict(zip(_SECRETS, ("access_key_id", "secret_access_key", "session_token"), strict=True))
+        given: dict[str, str] = {f"aws_{names[key]}": value for key, value in self.credentials().items()}
+        if self.endpoint:
+            given |= {"aws_endpoint": self.endpoint, "aws_allow_http": str(self.endpoint.startswith("http:")).lower()}
+        return {"aws_region": self.region, **given}
+
+    def hide(self, text: str) -> str:
+        """Mask the credentials in a text."""
+        return redact(text, self.credentials().values())
 
     def get(self, uri: str, start: int = 0, end: int | None = None) -> bytes | None:
         """Read an object's bytes from `start` to `end` (exclusive). None: the object does not exist.
@@ -254,7 +212,7 @@ class Store:
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _named(self, prefix: str, key: str) -> str:
-        return f"{SCHEME}{split(prefix)[0]}/{key}"
+        return f"s3://{split(prefix)[0]}/{key}"
 
     def _ask(self, uri: str, call: Callable[..., Any], **how: Any) -> Any:
         bucket, key = split(uri)
@@ -270,4 +228,4 @@ class Store:
             raise self._failed(uri, error) from None
 
     def _failed(self, uri: str, error: Exception, status: int = 0) -> StoreFailed:
-        return StoreFailed(f"{uri}: {redact(str(error), self.credentials().values())}", status)
+        return StoreFailed(f"{uri}: {self.hide(str(error))}", status)

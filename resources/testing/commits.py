@@ -13,9 +13,10 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, Fenced, OutcomeUnknown
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import LOST, SKIPPED, Lane, LaneChange
+from kpipe.ledger.tail import CUT, Tail
 from kpipe.offsets import Range
 from kpipe.topics import TopicId
-from resources.testing.place import COLUMNS, Place, batch, begin, live, source
+from resources.testing.place import COLUMNS, Place, batch, begin, live, read_step, source
 from resources.testing.state import begun, loaded, positions, proof
 
 __all__ = ["Commits"]
@@ -86,7 +87,7 @@ class Commits:
         lanes = []
         for number in (0, 1):
             lane = live(ledger, number)
-            lanes.append(replace(lane, next=stale.get(number, lane.next)))
+            lanes.append(replace(lane, next=stale.get(number, lane.next), tail=None))
         with pytest.raises(Fenced, match=r"tweets/\d \(lane from 0\): expected next offset \d+, found next offset \d+"):
             destination.commit(batch(place, ledger, {0: 20, 1: 20}, lanes=lanes))
         assert (destination.ledger()[1], place.rows()) == (ledger, before)
@@ -102,6 +103,26 @@ class Commits:
         with pytest.raises(Fenced):
             destination.commit(Commit("x2", "tweets", (LaneChange(expect, None),), kind="jump"))
         assert destination.ledger()[1].seq == 2
+
+    def test_fingerprints_are_stored_and_compared(self, place: Place) -> None:
+        """Test that the fingerprint of the last records moves with the lane: a stale one would be an alarm about the topic."""
+        destination = loaded(place)
+        lane = live(destination.ledger()[1], 0)
+        known = lane.tail
+        assert known is not None and known == read_step(replace(lane, next=0, tail=None), 10).tail
+        for tail in (None, Tail.made(10, known.records, 4), Tail.made(10, known.records[1:], 3)):
+            other = replace(lane, tail=tail)
+            with pytest.raises(Fenced, match="found next offset 10"):
+                destination.commit(Commit("x1", "tweets", (LaneChange(other, other.advanced(11)),), kind="jump"))
+        marked = replace(lane, tail=known.marked(CUT))
+        destination.commit(Commit("x2", "tweets", (LaneChange(lane, marked),), kind="cut", note="cut"))
+        assert live(place.open().ledger()[1], 0) == marked
+        fresh = Lane(marked.source, 10, 10)
+        changes = LaneChange(marked, marked.closed()), LaneChange(None, fresh)
+        destination.commit(Commit("x3", "tweets", changes, kind="accept_log", note="accept_log"))
+        assert place.open().ledger()[1].of(marked.source) == (marked.closed(), fresh)
+        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+        assert proof(place.open()).ok and list(proof(place.open()).replaced) == ["tweets/0 [0, 10)"]
 
     def test_another_identity_of_the_topic_is_another_lane(self, place: Place) -> None:
         destination = loaded(place)

@@ -16,13 +16,15 @@ from kpipe import failpoints
 from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Lane, LaneChange, Ledger, Step
+from kpipe.ledger.tail import Tail
 from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from kpipe.topics import PartitionId, TopicId
 
 __all__ = [
-    "COLUMNS", "COORDINATES", "DEAD_LETTERS", "HEADERS", "INSTANT", "TOPIC", "Place", "arrow", "batch", "begin", "live", "source",
+    "COLUMNS", "COORDINATES", "DEAD_LETTERS", "HEADERS", "INSTANT", "TOPIC", "Place", "arrow", "batch", "begin", "live",
+    "read_step", "source",
 ]  # fmt: skip
 
 TOPIC = TopicId("cluster-1", "topic-id-1", "tweets")
@@ -41,7 +43,7 @@ _ARROW = {
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "JSON": pa.string(), "BLOB": pa.binary(),
     "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMP WITH TIME ZONE": INSTANT,
-    "UUID": pa.string(),
+    "UUID": pa.string(), "HUGEINT": pa.string(),
 }  # fmt: skip
 
 
@@ -200,6 +202,11 @@ def begin(pipeline: str, partitions: Collection[int], at: int = 0, topic: TopicI
     return Commit(uuid.uuid4().hex, pipeline, tuple(LaneChange(None, lane) for lane in lanes), kind="begin", note="begin")
 
 
+def read_step(lane: Lane, end: int) -> Step:
+    """Build a lane's part of a batch that was read, with the fingerprint of its last records."""
+    return Step(lane, end, epoch=3, tail=Tail.of(end, [(at, f"{at:08x}") for at in range(lane.next, end)], 3))
+
+
 def batch(
     place: Place,
     ledger: Ledger,
@@ -213,7 +220,7 @@ def batch(
 ) -> Commit:
     """Build a batch of the live (or passed) lanes up to these ends, exclusive: a row for each offset not in `dead` or `gaps`."""
     chosen = lanes or [live(ledger, number, topic) for number in ends]
-    steps = tuple(Step(lane, ends[lane.source.partition]) for lane in chosen)
+    steps = tuple(read_step(lane, ends[lane.source.partition]) for lane in chosen)
     files, dead_files, counts = [], [], {}
     for step in steps:
         number = step.source.partition

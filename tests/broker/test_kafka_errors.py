@@ -234,6 +234,22 @@ def test_credentials_that_are_taken(secure: dict[str, str]) -> None:
     assert both(source(secure["sasltls"], **over_tls)) == expected
 
 
+def test_a_password_in_a_file_is_read_by_each_new_client(secure: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    given = source(secure["sasl"], **PLAINLY)
+    rotating = given.model_copy(update={"credentials": {"sasl.username": "admin", "sasl.password": f"{{{{ file('{file}') }}}}"}})
+    topics = KafkaTopics(rotating, {}, timeout_s=120)
+    with pytest.raises(KpipeError, match=r"sasl\.password: file\(\): file .* does not exist"):
+        topics.snapshot()
+    file.write_text("wrong")
+    with pytest.raises(CredentialsRefused):
+        topics.snapshot()
+    assert rotating.rotates and not given.rotates
+    file.write_text(f"{CANARY}\n")
+    assert len(topics.snapshot().partitions) == 1
+    assert rows(client_config(rotating, {}), "t", Range(0, 3)) == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize(
     ("listener", "config"),
     [

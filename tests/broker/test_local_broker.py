@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,17 @@ from resources.dev_broker import broker as broker_module
 from resources.dev_broker import kafka_jars
 from resources.dev_broker.broker import LocalBroker
 from resources.dev_broker.process import Record
+from resources.java import JavaHome
+from tests.servers.brokers import running
 
 Start = Callable[..., LocalBroker]
 
 
 @pytest.fixture(scope="module")
-def own(running_broker: Start, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> LocalBroker:
+def own(java: JavaHome, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[LocalBroker]:
     """A broker that the tests of this module stop and start; its folder has a blank and an accent in the name."""
-    return running_broker(tmp_path_factory.mktemp("own") / "a folder é" / "broker", free_port())
+    with running(tmp_path_factory.mktemp("own") / "a folder é" / "broker", free_port()) as broker:
+        yield broker
 
 
 def produce(brokers: str | None, topic: str, count: int, partition: int = 0) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +166,13 @@ def test_every_mode_and_framing(bench: Bench, mode: str, stdin: str) -> None:
     assert (report.counts.given, report.counts.set_aside_before) == ((78, 2) if mode == "flatmap" else (0, 0))
 
 
-def test_records_that_break_the_mode_are_found_among_gaps(bench: Bench) -> None:
+def test_records_that_break_the_mode_are_found_among_gaps(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.write(30, {4: "twice"})
     bench.write(10, abort=True)
     bench.write(20, {50: "flood"})
-    report = bench.stage(bench.job())
+    report = bench.stage(replace(bench.job(), pipeline="orders"))
+    lines = [vars(line) for line in caplog.records if line.name == "kpipe.transform"]
+    assert lines and {(line["pipeline"], line["batch"]) for line in lines} == {("orders", "b" * 32)}
     reasons = dead(report)
     assert "1 records in, 2 out" in reasons[4] and "1 records in" in reasons[50]
     assert len(rows(report, "id")) == 48 and report.counts.gaps == 11

@@ -298,7 +298,7 @@ def test_a_broker_that_does_not_know_its_partitions_yet_is_worth_another_try(
     name = topic()
     Transactions(brokers, name).commit(3)
     with RangeReader(config, name, 0, Range(0, 4)) as reader:
-        reader._asker = Restarting(reader._asking())  # type: ignore[assignment]
+        reader._requests._client = Restarting(reader._requests._connected())  # type: ignore[assignment]
         with pytest.raises(
             BrokerUnreachable, match=rf"{name}/0 \[0, 4\): requesting the log start: .*nknown partition"
         ) as failed:

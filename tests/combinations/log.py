@@ -20,6 +20,7 @@ from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka import range_reader
 from resources.kafka import topic_metadata as topics
 from resources.kafka.consumer import Event, Taken
+from resources.kafka.rare_requests import RareRequests
 from resources.kafka.record_block import RecordBlock
 
 __all__ = ["BROKERS", "Cluster", "Log", "Record", "stand_in"]
@@ -162,7 +163,7 @@ class _Asker:
 @contextmanager
 def stand_in(cluster: Cluster) -> Iterator[None]:
     """Inside, pipelines whose brokers are `BROKERS` read this cluster; others read theirs as ever."""
-    opened, asking = range_reader.RangeReader._open, range_reader.RangeReader._asking
+    opened, connected, compacted = range_reader.RangeReader._open, RareRequests._connected, RareRequests.may_be_compacted
 
     def memory(self: Any) -> Log | None:
         ours = self._config.get("bootstrap.servers") == BROKERS
@@ -174,12 +175,16 @@ def stand_in(cluster: Cluster) -> Iterator[None]:
 
     def asker(self: Any) -> Any:
         log = memory(self)
-        return asking(self) if log is None else _Asker(log)
+        return connected(self) if log is None else _Asker(log)
+
+    def may_be_compacted(self: Any) -> bool:
+        return compacted(self) if memory(self) is None else True
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topics, "KafkaTopics", lambda source, *_, **__: MemoryTopics(cluster, source))
         patch.setattr(range_reader.RangeReader, "_open", open_client)
-        patch.setattr(range_reader.RangeReader, "_asking", asker)
+        patch.setattr(RareRequests, "_connected", asker)
+        patch.setattr(RareRequests, "may_be_compacted", may_be_compacted)
         yield
 
 

@@ -119,8 +119,8 @@ MUTANTS = (
         (
             (
                 "kpipe/planning/start_offsets.py",
-                "        lanes = ledger.of(source)\n        if not lanes:",
-                "        lanes = [lane for lane in ledger.of(source) if lane.kind == READ]\n        if not lanes:",
+                "        lanes = ledger.of(source)\n        if not lanes or",
+                "        lanes = [lane for lane in ledger.of(source) if lane.kind == READ]\n        if not lanes or",
             ),
         ),
         r"InvalidPipeline: source\.end: .* (has been read|ends at)",

@@ -12,7 +12,7 @@ from resources.destinations.kafka_sink import ordered_rows as kafka_rows
 from resources.destinations.lakehouse import commit_log
 from resources.destinations.webhook import ordered_rows as webhook_rows
 from resources.kafka import range_reader
-from resources.spark.driver import scheduling, stager
+from resources.spark.driver import context_runner, scheduling, stager
 from resources.spark.staging import shared_writer, staged_files
 from resources.spark.task import range_task
 
@@ -43,5 +43,6 @@ def lowered(small: Mapping[str, int]) -> Iterator[None]:
             if name in NAMES:
                 module, constant, _ = NAMES[name]
                 patch.setattr(module, constant, value)
-        patch.setattr(stager, "share_out", partial(scheduling.share_out, smallest=small.get(PIECE, scheduling.SMALLEST_PIECE)))
+        smallest = small.get(PIECE, scheduling.SMALLEST_PIECE)
+        patch.setattr(context_runner, "share_out", partial(scheduling.share_out, smallest=smallest))
         yield

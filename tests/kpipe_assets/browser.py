@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.patience import looks
+
 __all__ = ["Browser", "missing", "running"]
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key under which the protocol names an element
@@ -132,15 +134,12 @@ class Browser:
         self._do("POST", "window/rect", width=width, height=height)
 
     def _until(self, what: Callable[[], Any], told: str, seconds: float = 300) -> Any:
-        deadline = time.monotonic() + seconds
-        while True:
-            with suppress(Refused):  # still being drawn; the deadline tells that from a page that stays wrong
+        for _ in looks(seconds, 0.2):
+            with suppress(Refused):  # still being drawn; the limit tells that from a page that stays wrong
                 if found := what():
                     return found
-            if time.monotonic() > deadline:
-                self.picture("failed")
-                raise AssertionError(f"{told}: not seen in {seconds:.0f} s. The page says:\n{self._script(_TEXT)}")
-            time.sleep(0.2)
+        self.picture("failed")
+        raise AssertionError(f"{told}: not seen in {seconds:.0f} s. The page says:\n{self._script(_TEXT)}")
 
     def _last(self, xpath: str) -> str:
         found = self._do("POST", "elements", using="xpath", value=xpath)

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from confluent_kafka import Producer
 
 from kpipe_assets.dagster_server.instance import open_instance
 from resources.home import Home
+from tests.patience import looks
 
 __all__ = ["PARTITIONS", "Ui", "processes", "running_ui", "sqlite_instance"]
 
@@ -73,12 +73,11 @@ class Ui:
         return value
 
     def until(self, what: Callable[[], Any], seconds: float = 300) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := what()):
+        for _ in looks(seconds, 0.3):
+            if found := what():
+                return found
             assert self.process.poll() is None
-            assert time.monotonic() < deadline, (self.home.logs / "dagster.log").read_text()[-3000:]
-            time.sleep(0.3)
-        return found
+        raise AssertionError((self.home.logs / "dagster.log").read_text()[-3000:])
 
     def produce(self, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.brokers})

@@ -119,6 +119,16 @@ def test_what_does_not_fit_is_told_with_file_and_field(before: str, after: str, 
     assert SECRET not in words
 
 
+@pytest.mark.parametrize("field", ['headers: {X-Pass: "SECRET"}', 'url: "https://h/x?token=SECRET"', 'headers: ["SECRET"]'])
+def test_a_secret_of_a_variable_is_not_in_the_error_of_its_field(field: str) -> None:
+    into = "into: {type: webhook, table: orders, " + field.replace("SECRET", "{{ env('TEST_PASSWORD') }}") + "}"
+    with pytest.raises(Exception) as refused, project(ORDERS.replace("into: {table: orders}", into)):
+        pass
+    words = _chain(refused.value)
+    assert f"attributes.into.{field.partition(':')[0]}" in words and "input_value='***'" in words
+    assert SECRET not in words
+
+
 def test_a_secret_is_in_nothing_that_dagster_holds() -> None:
     with project(ORDERS) as defs:
         held = repr(
@@ -249,7 +259,8 @@ def test_only_the_demo_gets_the_demos_asset_downstream(tmp_path: Path) -> None:
 
 def test_dg_finds_the_components() -> None:
     (found,) = [entry for entry in entry_points(group="dagster_dg_cli.registry_modules") if entry.name == "kpipe_assets"]
-    assert {name for name, _ in get_package_objects_in_module(found.load())} == {"KafkaPipeline", "PipelineCatalog"}
+    components = {name for name, _ in get_package_objects_in_module(found.load())}
+    assert components == {"KafkaPipeline", "KafkaSource", "PipelineCatalog"}
     assert issubclass(kpipe_assets.PipelineCatalog, dg.Component)
 
 

@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Into, Pipeline, Source
+from kpipe.errors import NotAvailable
+from kpipe_assets.dagster_resources import SparkResource
 from resources.java import JavaHome
 
 # In a process of its own: Spark's context is one for each process.
@@ -67,3 +71,14 @@ except KpipeError as error:
         env=dict(os.environ), capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("Spark does not start: "), done.stderr
+
+
+@pytest.mark.parametrize("own", [{"master": "local[1]"}, {"spark_config": {"spark.hadoop.of.the.user": "1"}}])
+def test_settings_of_its_own_do_not_go_with_the_spark_of_the_service(
+    own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KPIPE_SPARK", "service")
+    pipeline = Pipeline(name="one", source=Source(brokers="127.0.0.1:1", topic="t"), into=Into(table="one"))
+    with pytest.raises(NotAvailable, match="KPIPE_SPARK=service: the Spark resource has settings of its own"):
+        SparkResource(str(tmp_path), **own).stager(pipeline)
+    SparkResource(str(tmp_path)).warm()  # no service runs: the first batch reports it

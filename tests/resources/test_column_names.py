@@ -78,6 +78,7 @@ def names(made: Bench) -> set[str]:
     return set(columns.names())
 
 
+@pytest.mark.crossed
 @servers
 @both
 def test_a_record_with_a_name_that_no_column_of_the_destination_has(bench: Callable[..., Bench], name: str, first: bool) -> None:
@@ -96,6 +97,7 @@ def test_a_record_with_a_name_that_no_column_of_the_destination_has(bench: Calla
     assert list(reasons(made)) in ([0, 5], [5, 0]) and 4 in ids(made) and "another" not in names(made)
 
 
+@pytest.mark.crossed
 @one_name
 @both
 def test_ignored_columns_may_have_any_name(bench: Callable[..., Bench], name: str, first: bool) -> None:
@@ -108,6 +110,7 @@ def test_ignored_columns_may_have_any_name(bench: Callable[..., Bench], name: st
     assert not reasons(made) and {0, 1} <= set(ids(made)) and names(made) == {"id"}
 
 
+@pytest.mark.crossed
 @one_name
 @both
 def test_a_closed_table_fails_for_such_a_name_as_for_any(bench: Callable[..., Bench], name: str, first: bool) -> None:
@@ -120,6 +123,7 @@ def test_a_closed_table_fails_for_such_a_name_as_for_any(bench: Callable[..., Be
         made.run()
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("place", FIT, indirect=True)
 @both
 def test_names_at_the_edge_of_the_rules_are_columns(bench: Callable[..., Bench], first: bool) -> None:
@@ -147,6 +151,7 @@ CLASHES = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("place", CLASHES, indirect=True)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("split", ["one record", "one batch", "two batches"])

@@ -18,6 +18,8 @@ from tests.resources.destinations.databases import database
 from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.several import ORDERS, Bench, define, order
 
+pytestmark = pytest.mark.drawn(1)
+
 _processes = multiprocessing.get_context("forkserver")  # a fork of a process with DuckDB's threads may crash
 _processes.set_forkserver_preload(["tests.resources.several"])
 ASIDE = {"constraint": "dead_letter"}
@@ -101,6 +103,7 @@ def test_fail_stops_before_any_table_has_a_row(bench: Any) -> None:
     assert made.place.rows("orders") == made.place.rows("order_lines") == []
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("table", ["orders", "order_lines"])
 @pytest.mark.parametrize("what", ["deleted", "doubled", "both"])
 def test_verify_notices_a_row_in_any_table(bench: Any, table: str, what: str) -> None:
@@ -185,6 +188,7 @@ def _step(made: Bench, fault: str) -> None:
     made.ingest().step()
 
 
+@pytest.mark.crossed
 @in_each_database
 @pytest.mark.parametrize("point", ["commit.table:2", "commit.data:1", "commit.data:2", "commit.before:1", "commit.after:1"])
 def test_killed_between_two_tables(bench: Any, point: str) -> None:
@@ -203,6 +207,7 @@ def test_killed_between_two_tables(bench: Any, point: str) -> None:
     assert made.proof().ok
 
 
+@pytest.mark.crossed
 @in_each_database
 @pytest.mark.parametrize("point", ["commit.table:2", "commit.data:2", "commit.history:1"])
 def test_failed_between_two_tables(bench: Any, point: str) -> None:
@@ -247,6 +252,7 @@ def test_dead_letters_of_other_tables_than_the_definition_has_now_stay(bench: An
     assert made.place.rows("orders") == []
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("into", ["orders", "renamed"])
 @pytest.mark.parametrize(
     "also",
@@ -275,6 +281,7 @@ def test_edited_tables_get_what_comes_then_and_the_others_are_still_proven(bench
         assert any(text.startswith(f"table {name}: ") for text in made.proof().problems)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(
     ("into", "also"),
     [

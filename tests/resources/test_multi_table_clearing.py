@@ -15,6 +15,8 @@ from resources.testing.place import Place
 from tests.resources.destinations.databases import database
 from tests.resources.several import LINES, Bench, order
 
+pytestmark = pytest.mark.drawn(1)
+
 BOTH = ["orders", "order_lines"]
 PARTS = "SELECT id, line.quantity AS quantity FROM records, UNNEST(lines) AS t(line)"
 RULES = [{}, {"into": {"table": "orders", "key": ["id"], "on_conflict": "replace"}}]
@@ -191,6 +193,7 @@ def test_a_clear_that_is_killed_is_none(bench: Any) -> None:
         assert proven(made)["rows"] == 4 and len(made.place.rows("order_lines")) == 6
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("place", ["duckdb", "postgres", "mysql"], indirect=True)
 @pytest.mark.parametrize("rival", ["clear", "batch"])
 @pytest.mark.parametrize("rule", RULES)

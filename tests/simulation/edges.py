@@ -207,14 +207,18 @@ class _Inline:
 @contextmanager
 def stand_ins() -> Iterator[None]:
     """Ids, clocks and threads of the core that depend on nothing but the answers that a process was given."""
-    ids = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_current[-1].new_id() if _current else "registered"))
+
+    def new_id(_: int = 16) -> str:
+        return _current[-1].new_id() if _current else "registered"
+
+    ids = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=new_id()))
     clock = SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0, sleep=lambda _: None)
     places = [
-        (kpipe.ingest.loop, "uuid"), (kpipe.run_events, "uuid"), (kpipe.testing.memory, "uuid"), (kpipe.ingest.loop, "time"),
+        (kpipe.ingest.loop, "secrets"), (kpipe.run_events, "uuid"), (kpipe.testing.memory, "uuid"), (kpipe.ingest.loop, "time"),
         (kpipe.run_events, "time"), (kpipe.ingest.prefetch, "time"), (kpipe.ingest.prefetch, "threading"),
     ]  # fmt: skip
     old = [(module, name, getattr(module, name)) for module, name in places]
-    new = {"uuid": ids, "time": clock, "threading": SimpleNamespace(Thread=_Inline)}
+    new = {"uuid": ids, "secrets": SimpleNamespace(token_hex=new_id), "time": clock, "threading": SimpleNamespace(Thread=_Inline)}
     for module, name, _ in old:
         setattr(module, name, new[name])
     try:

@@ -15,7 +15,7 @@ from kpipe.testing.memory import MemoryStore
 from tests.simulation.edges import COLUMNS, Effect, Outcome, advanced
 from tests.simulation.oracle import Books, Oracle
 from tests.simulation.runs import Scenario, definition, process
-from tests.simulation.world import MemoryStager, World, expire, produce, words
+from tests.simulation.world import MemoryStager, World, cut, expire, produce, words
 
 __all__ = ["Choice", "Model", "State"]
 
@@ -119,7 +119,8 @@ class Model:
 
     def _begin(self) -> State:
         s = self.scenario
-        world = World(self.stager, s.log, s.keyed, s.ends, MemoryStore(), books=Books.empty())
+        uncut = tuple(() for _ in s.ends)
+        world = World(self.stager, s.log, s.keyed, s.ends, uncut, MemoryStore(), books=Books.empty())
         if s.begun:
             begin = self._begun(world)
             world = begin
@@ -187,6 +188,7 @@ class Model:
             if isinstance(node.pending, Outcome):
                 outcome = node.pending.word
                 allowed = EXPLAINED | ({"OffsetsLost", "ReadFailed"} if not self.scenario.still else set())
+                allowed |= {"LogTruncated"} if self.scenario.cuts else set()
                 allowed |= {"done"} | ({"RecordRejected"} if self.scenario.log.poison else set())
                 refused = self.scenario.sends and "is not finished" in node.pending.text  # a decision over a batch on its way
                 if not refused and outcome not in allowed and node.actor >= 0:
@@ -216,18 +218,19 @@ class Model:
         try:
             if name == "ledger":
                 answer = world.place.ledger()
-                key = (name, answer[0], answer[1].seq, world.lanes())
+                key = (name, answer[0], answer[1].seq, world.lanes(), world.tails())
             elif name == "start":
                 answer = key = world.home
             elif name in ("snapshot", "present"):
                 answer = world.snapshot()
-                key = (name, world.ends)
+                key = (name, world.ends, world.cuts)
                 answer = answer if name == "snapshot" else answer.partitions
             elif name == "columns":
                 answer = COLUMNS if world.store.tables else None
                 key = (name, answer is None)
             elif name == "stage":
                 answer = world.stage(*args)
+                key = (name, world.cuts)
             elif name in _SENDING:
                 after = world.copy()
                 if action != "busy":
@@ -247,7 +250,7 @@ class Model:
                 if name == "remember":
                     after.home = (args[0], max(args[1], world.home[1]))
                 else:
-                    {"produce": produce, "expire": expire}[name](after, *args)
+                    {"produce": produce, "expire": expire, "cut": cut}[name](after, *args)
                 after = self._known(after)
         except KpipeError as error:
             answer, key = error, (name, type(error), str(error))
@@ -297,7 +300,7 @@ class Model:
                 texts += found
             assert isinstance(node.pending, Outcome)
             texts += self.oracle.ended(world, node.pending.word, lossy)
-            if node.pending.word != "done":
+            if texts and node.pending.word != "done":
                 texts.append(node.pending.text)
             self._settled[key] = tuple(texts)
         return self._settled[key]

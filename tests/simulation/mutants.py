@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+import kpipe.batch.coverage
 import kpipe.ingest.at_least_once
 import kpipe.ingest.at_most_once
 import kpipe.ingest.batch_bisection
@@ -18,6 +19,7 @@ import kpipe.ledger.transitions
 import kpipe.planning.seek
 import kpipe.verification.verify
 from kpipe.ledger.ledger import LaneChange, Ledger
+from kpipe.ledger.tail import Tail
 from tests.simulation import world
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -131,6 +133,25 @@ MUTANTS = (
         "at_most_once",
     ),
     Mutant(
-        "verify forgets what comes twice", kpipe.verification.verify, "_repeated", "if not loose:", "if True:", "at_least_once",
+        "verify forgets what comes twice", kpipe.verification.verify, "_repeated",
+        "if not loose and not demanded:", "if True:",
+        "at_least_once",
+    ),
+    Mutant(
+        "the records before a batch are not compared", Tail, "difference", "known.get(offset) != now", "False",
+        "a log that is cut and grows again",
+    ),
+    Mutant(
+        "a batch does not say what it read last", kpipe.batch.coverage, "_tail", "if tail is not None for", "if False for",
+        "a log that is cut and grows again",
+    ),
+    Mutant(
+        "claimed rows land without a fingerprint", kpipe.ingest.at_most_once, "_with_tail",
+        "become is None or (become.source, become.next) not in tails", "True",
+        "a log that is cut, at_most_once",
+    ),
+    Mutant(
+        "verify forgets a log that was cut", kpipe.verification.verify, "_cut", "lane.tail.state == CUT", "False",
+        "a log that is cut and grows again",
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ Rules, each of which begins the findings about it:
     newest     a table with a key holds of each key the newest row that was read, and none where that is a tombstone
     complete   when everything has ended and one more run was made, each offset is read, or left out for a reason
     sent       a receiver that drops known keys has each record once, and all of a batch that has landed
+    cut        no batch begins behind records of a log that was cut since they were read, and no other log is called cut
     verify     `kpipe verify` proves what is right, names what is lost, skipped or repeated, and never proves what is wrong
     ended      a process ends well, or with an error that the course of events explains
 """
@@ -18,16 +19,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from kpipe.errors import KpipeError
-from tests.simulation.world import Log, World
+from tests.simulation.logs import STEP, Log, generation
+from tests.simulation.world import World
 
 __all__ = ["Books", "Oracle"]
 
 Lanes = tuple[tuple[int, int, int, int | None, str], ...]
 Place = tuple[int, int]
+DECIDED = {"jump", "loss", "backfill", "rewind", "reread", "accept_log", "skip", "give_up"}
+NEAR = 4  # offsets before a range whose records are compared, at least
 RECORDED = {"loss", "claim", "skip", "jump", "begin", "give_up"}
 
 
@@ -40,12 +44,16 @@ class Books:
         shown: place and the number of demands when its rows landed, as often as they did.
         advanced: places that commits of the ledger alone have made read, as often as they did.
         left_out: places that were skipped or lost, with the kind of the commit that did it.
+        read_at: rows that landed, with the number of cuts that their records came after; without those below a decision.
+        found_cut: partitions of which a run has found that their log was cut, and no operator has decided about it.
     """
 
     demanded: Counter[Place]
     shown: Counter[tuple[Place, int]]
     advanced: Counter[Place]
     left_out: dict[Place, str]
+    read_at: dict[Place, int] = field(default_factory=dict)
+    found_cut: frozenset[int] = frozenset()
 
     @classmethod
     def empty(cls) -> Books:
@@ -107,6 +115,8 @@ class Oracle:
                 found.append(f"together: advance passes {_words(bad)} without rows of its own")
         elif fresh != expected:
             found.append(f"together: {kind} of {_words(expected)} makes {_words(fresh)} read")
+        books, more = self._continued(books, after, kind, ranges, old, new)
+        found += more
         gone_before, gone = _left_out(old), _left_out(new)
         books = replace(books, left_out={p: books.left_out.get(p, kind) if p in gone_before else kind for p in gone})
         after.books = books
@@ -114,21 +124,47 @@ class Oracle:
             audit = after.verify()
         except KpipeError as error:
             return [*found, f"verify: fails: {error.what}"]
-        if not audit.ok and not found:
+        if audit.ok and books.found_cut:
+            found.append("verify: proves rows of a log that was cut")
+        if not audit.ok and not found and not books.found_cut:
             found.append(f"verify: denies what is right: {audit.problems[0]}")
         found += self._said(audit, new, books)
         return [f"{text} (verify proves it)" if audit.ok and not text.startswith("verify") else text for text in found]
 
     def _rows(self, before: World, after: World, places: list[Place], books: Books) -> list[str]:
         if not self.keyed:
-            more = Counter(after.rows())
-            more.subtract(Counter(before.rows()))
+            more = Counter((p, at, key % STEP) for p, at, key in after.rows())
+            more.subtract((p, at, key % STEP) for p, at, key in before.rows())
             want = Counter((p, at, self.log.keys[p][at]) for p, at in places if self._is_row((p, at)))
             wrong = {row: (n, want[row]) for row, n in more.items() if n != want[row]} | {
                 row: (more[row], n) for row, n in want.items() if n != more[row]
             }
             return [f"rows: {row[:2]} came {n} times, not {m}" for row, (n, m) in sorted(wrong.items())[:1]]
         return [] if books.demanded else self._newest(after, {place for (place, _), n in books.shown.items() if n})
+
+    def _continued(
+        self, books: Books, after: World, kind: str, ranges: Iterable[tuple[int, int, int]], old: Lanes, new: Lanes
+    ) -> tuple[Books, list[str]]:
+        """Judge whether ranges continue what was read below them, and whether a log that is called cut is one."""
+        found, known, cut = [], dict(books.read_at), set(books.found_cut)
+        if kind in ("batch", "rows"):
+            fresh = {(p, at): key // STEP for p, at, key in after.rows()}
+            for p, start, end in ranges:
+                mine = {at: fresh[p, at] for at in range(start, end) if (p, at) in fresh}
+                below = max((at for q, at in known if q == p and start - NEAR <= at < start), default=None)
+                if mine and below is not None and generation(after.cuts[p], below, min(mine.items())[1]) < known[p, below]:
+                    raise AssertionError("a log does not forget a cut")
+                if mine and below is not None and generation(after.cuts[p], below, min(mine.items())[1]) != known[p, below]:
+                    found.append(f"cut: {kind} begins at {p}:{start}, behind records of another log")
+                known |= {(p, at): number for at, number in mine.items()}
+        elif kind == "cut":
+            cut |= {p for p, _, text in after.tails() if " cut " in text}
+            same = [p for p in cut if all(generation(after.cuts[p], at) == n for (q, at), n in known.items() if p == q)]
+            found += [f"cut: the log of {p} is as it was read" for p in same]
+        elif kind in DECIDED:
+            moved = {lane[0] for lane in set(old) ^ set(new)} | (cut - {p for p, _, text in after.tails() if " cut " in text})
+            known, cut = {place: n for place, n in known.items() if place[0] not in moved}, cut - moved
+        return replace(books, read_at=known, found_cut=frozenset(cut)), found
 
     def _newest(self, world: World, shown: set[Place]) -> list[str]:
         want: dict[int, Place] = {}
@@ -167,7 +203,8 @@ class Oracle:
             outcome: of that run.
             lossy: whether a claim may have been left: a run was killed, or failed, or met another one.
         """
-        found = [] if outcome == "done" else [f"ended: one more run ends with {outcome}"]
+        expected = ("done", "LogTruncated") if any(world.cuts) else ("done",)
+        found = [] if outcome in expected else [f"ended: one more run ends with {outcome}"]
         lanes, books = world.lanes(), world.books
         read = _read(lanes)
         begun = {p: start for p, start, *_ in reversed(lanes)}

@@ -13,12 +13,12 @@ from kpipe.planning.seek import backfills, set_offsets
 from kpipe.run_events import Decisions
 from tests.kpipe.conftest import define
 from tests.simulation.edges import Edges
-from tests.simulation.world import Log
+from tests.simulation.logs import Log
 
 __all__ = ["Scenario", "Spec", "definition", "process"]
 
 #: ("run", batches), ("contend", batches), ("give_up", batches), ("offsets", partition, to), ("reread", partition, to),
-#: ("backfill",), ("produce", partition, number), ("expire", partition, to)
+#: ("backfill",), ("produce", partition, number), ("expire", partition, to), ("cut", partition, at)
 Spec = tuple[Any, ...]
 
 
@@ -63,7 +63,12 @@ class Scenario:
     @property
     def still(self) -> bool:
         """Whether nothing happens to the topic."""
-        return not any(spec[0] in ("produce", "expire") for actor in self.actors for spec in actor)
+        return not any(spec[0] in ("produce", "expire", "cut") for actor in self.actors for spec in actor)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a log is cut, and grows again."""
+        return any(spec[0] == "cut" for actor in self.actors for spec in actor)
 
 
 def definition(scenario: Scenario) -> Pipeline:
@@ -85,7 +90,7 @@ def definition(scenario: Scenario) -> Pipeline:
 def process(spec: Spec, pipeline: Pipeline, edges: Edges) -> None:
     """Do what the specification says, with these edges."""
     kind, *args = spec
-    if kind in ("produce", "expire"):
+    if kind in ("produce", "expire", "cut"):
         edges.ask("start")
         edges.ask(kind, *args)
     elif kind in ("run", "contend", "give_up", "settle"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.simulation.logs import Log
 from tests.simulation.runs import Scenario, Spec
-from tests.simulation.world import Log
 
 __all__ = ["DEEP", "FAULTS", "SMALL", "drawn"]
 
@@ -46,6 +46,16 @@ SMALL = (
            faults=("busy",), budget=1),
     _named(_TWO, "a record that no batch gets past", log=replace(_KEYS, poison=frozenset({(0, 2)})), skips=True, ends=((0, 4),),
            actors=((("run", 2),), (("run", 1),)), faults=("late",), budget=1),
+    _named(_TWO, "a log that is cut and grows again", ends=((0, 4),), actors=((("run", 3),), (("run", 1),), (("cut", 0, 1),)),
+           faults=("late",), budget=1),
+    _named(_TWO, "a log that is cut, at_least_once", ends=((0, 4),), delivery="at_least_once",
+           actors=((("run", 3),), (("cut", 0, 3),)), faults=("late", "killed"), budget=1),
+    _named(_TWO, "a log that is cut, at_most_once", ends=((0, 4),), delivery="at_most_once",
+           actors=((("run", 1), ("run", 2)), (("cut", 0, 1),)), faults=("killed",), budget=1),
+    _named(_TWO, "a log that is cut, and SET OFFSETS", ends=((0, 4),),
+           actors=((("run", 3),), (("cut", 0, 2), ("offsets", 0, 4), ("run", 1)))),
+    _named(_TWO, "a log that is cut, and SET OFFSETS REREAD", ends=((0, 4),),
+           actors=((("run", 2),), (("cut", 0, 1), ("reread", 0, 1), ("run", 1)))),
     _named(_TWO, "a receiver of requests", sends=True, ends=((0, 4),), faults=FAULTS, budget=2),
     _named(_TWO, "a receiver, and a batch that is given up", sends=True, ends=((0, 4),),
            actors=((("run", 1), ("give_up", 1)), (("run", 1),)), faults=("kill", "killed", "unknown"), budget=1),
@@ -77,7 +87,7 @@ def drawn(chance: random.Random) -> Scenario:
     if chance.random() < 0.4:
         actors.append(tuple(_decision(chance, partitions, length) for _ in range(1 if small else chance.randint(1, 2))))
     if moving:
-        actors.append(_moves(chance, small, partitions, length))
+        actors.append(_moves(chance, small, partitions, length, not keyed))
     faults = tuple(f for f in FAULTS if chance.random() < (0.4 if small else 0.6))
     made = Scenario(
         "drawn", log, ends, tuple(actors[:4]), pick(("exactly_once", "at_least_once", "at_most_once")), keyed, deleting,
@@ -97,7 +107,9 @@ def _decision(chance: random.Random, partitions: int, length: int) -> Spec:
     return (kind,) if kind == "backfill" else (kind, chance.randrange(partitions), chance.randint(0, length))
 
 
-def _moves(chance: random.Random, small: bool, partitions: int, length: int) -> tuple[Spec, ...]:
+def _moves(chance: random.Random, small: bool, partitions: int, length: int, cutting: bool) -> tuple[Spec, ...]:
     expire: Spec = ("expire", 0, chance.randint(1, length - 1))
+    if cutting and chance.random() < 0.5:
+        return (("cut", chance.randrange(partitions), chance.randint(0, length - 1)),)
     grow = [("produce", chance.randrange(partitions), chance.randint(1, 4)) for _ in range(1 if small else chance.randint(1, 2))]
     return (*grow, expire) if chance.random() < 0.4 else tuple(grow)

@@ -21,53 +21,33 @@ from kpipe.schema.columns import Columns
 from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable
 from kpipe.testing.memory_store import Registered, Row
 from kpipe.testing.stager import FakeStager
-from kpipe.testing.topics import FakeTopics
 from kpipe.topics import PartitionId, PartitionState, TopicSnapshot
 from kpipe.verification.verify import Audit, Holding, Keeping, Recount, TableRecount, audit
+from tests.simulation.logs import Cuts, Log
 
-__all__ = ["Log", "MemoryStager", "Place", "World", "expire", "produce", "words"]
-
-
-@dataclass(frozen=True)
-class Log:
-    """A topic as it will ever be: what has been produced at a moment is the world's.
-
-    Attributes:
-        keys: by partition, the key of each offset.
-        deletes: places (partition, offset) of tombstones.
-        gaps: places without a record.
-        poison: places of records that no batch gets past.
-    """
-
-    keys: tuple[tuple[int, ...], ...]
-    deletes: frozenset[tuple[int, int]] = frozenset()
-    gaps: frozenset[tuple[int, int]] = frozenset()
-    poison: frozenset[tuple[int, int]] = frozenset()
-
-    def topics(self) -> FakeTopics:
-        """All of it, as the fake that is read."""
-        made = FakeTopics(len(self.keys))
-        for partition, keys in enumerate(self.keys):
-            for offset, key in enumerate(keys):
-                if (partition, offset) in self.gaps:
-                    made.mark(partition)
-                else:
-                    value = None if (partition, offset) in self.deletes else {"id": offset, "k": key}
-                    made.produce(partition, value)
-        return made
+__all__ = ["MemoryStager", "Place", "World", "cut", "expire", "produce", "words"]
 
 
 class MemoryStager(FakeStager):
     """The fake stager, whose files are lists, and whose tombstones delete where the pipeline says so."""
 
     def __init__(self, log: Log, deleting: bool) -> None:
-        super().__init__(log.topics(), Path())
+        self._cuts: Cuts = tuple(() for _ in log.keys)
+        super().__init__(log.topics(self._cuts), Path())
         self._log, self._deleting = log, deleting
         self.files: dict[str, list[Row]] = {}
-        self._known: dict[tuple[PartitionId, Range], RangeReport] = {}
+        self._all = {self._cuts: self.topics}
+        self._known: dict[tuple[Cuts, PartitionId, Range], RangeReport] = {}
+
+    def behind(self, cuts: Cuts) -> MemoryStager:
+        """The stager, which reads the logs after these cuts from now on."""
+        if cuts not in self._all:
+            self._all[cuts] = self._log.topics(cuts)
+        self._cuts, self.topics = cuts, self._all[cuts]
+        return self
 
     def _piece(self, source: PartitionId, within: Range, columns: Columns, closed: bool = False) -> RangeReport:
-        known = self._known.get((source, within))
+        known = self._known.get((self._cuts, source, within))
         if known is None:
             known = super()._piece(source, within, columns, closed)
             gone = [at for at in range(within.start, within.end) if (source.partition, at) in self._log.deletes]
@@ -77,7 +57,7 @@ class MemoryStager(FakeStager):
                 (table,), records = known.tables, known.records
                 table = replace(table, counts=replace(table.counts, deletes=len(gone)), deletes=self._file(lines))
                 known = replace(known, records=replace(records, filtered=records.filtered - len(gone)), tables=(table,))
-            self._known[source, within] = known
+            self._known[self._cuts, source, within] = known
         return known
 
     def _file(self, lines: Sequence[Mapping[str, Any]]) -> StagedFile | None:
@@ -161,9 +141,10 @@ class World:
     """One moment of everything outside of the processes.
 
     Attributes:
-        stager: shared by all worlds: what is in a log at an offset never changes.
+        stager: shared by all worlds: what is in a log at an offset after the same cuts never changes.
         keyed: whether rows have a key.
         ends: by partition, log start and high watermark.
+        cuts: by partition, where its log was cut.
         store: what the destination holds.
         home: id and sequence number that the home has seen.
         flying: commits of which the client was told that nobody knows, and that may still land.
@@ -179,6 +160,7 @@ class World:
     log: Log
     keyed: bool
     ends: tuple[tuple[int, int], ...]
+    cuts: Cuts
     store: MemoryStore = field(default_factory=MemoryStore)
     home: tuple[str, int] = ("", 0)
     flying: tuple[Commit, ...] = ()
@@ -203,7 +185,7 @@ class World:
     def key(self) -> tuple[Any, ...]:
         """What tells worlds apart."""
         begun = None if self.pending is None else words(self.pending)
-        return self.journal, self.ends, self.home, tuple(map(words, self.flying)), begun, self.holder, self.taken
+        return self.journal, self.ends, self.cuts, self.home, tuple(map(words, self.flying)), begun, self.holder, self.taken
 
     @property
     def place(self) -> Place:
@@ -213,7 +195,10 @@ class World:
 
     def snapshot(self) -> TopicSnapshot:
         topics = self.stager.topics
-        states = {topics.source(number): PartitionState(start, high, high) for number, (start, high) in enumerate(self.ends)}
+        states = {
+            topics.source(number): PartitionState(start, high, high, len(self.cuts[number]))
+            for number, (start, high) in enumerate(self.ends)
+        }
         return TopicSnapshot(states)
 
     def stage(self, batch: Any, tables: Sequence[Columns]) -> Sequence[RangeReport]:
@@ -223,7 +208,7 @@ class World:
                 raise ReadFailed(f"{step.source} {step.range}: the log holds [{start}, {high})")
             if any((step.source.partition, at) in self.log.poison for at in range(step.range.start, step.range.end)):
                 raise RecordRejected(f"{step.source} {step.range}: holds a record that cannot become a row")
-        found = self.stager.stage(batch, tables)
+        found = self.stager.behind(self.cuts).stage(batch, tables)
         self.stager.given.clear()
         return found
 
@@ -300,6 +285,12 @@ class World:
         found = [] if known is None else known.ledger.lanes.values()
         return tuple(sorted((x.source.partition, x.start, x.next, x.end, x.kind) for x in found))  # type: ignore[type-var]
 
+    def tails(self) -> tuple[tuple[int, int, str], ...]:
+        """Partition, next offset and fingerprint of each lane that has one."""
+        known = self.store.pipelines.get("tweets")
+        found = [] if known is None else known.ledger.lanes.values()
+        return tuple(sorted((x.source.partition, x.next, x.tail.text) for x in found if x.tail is not None))
+
     def rows(self) -> tuple[tuple[int, int, int], ...]:
         """Partition, offset and key of each row, in the order in which they stand there."""
         rows = self.store.tables.get("tweets", MemoryTable()).rows
@@ -327,6 +318,14 @@ def produce(world: World, partition: int, number: int) -> None:
     world.ends = tuple(ends)
 
 
+def cut(world: World, partition: int, at: int) -> None:
+    """The log is cut there, and grows again with other records to all that is ever produced."""
+    ends, cuts = list(world.ends), list(world.cuts)
+    ends[partition] = (min(ends[partition][0], at), len(world.log.keys[partition]))
+    cuts[partition] = (*cuts[partition], at)
+    world.ends, world.cuts = tuple(ends), tuple(cuts)
+
+
 def _fits(ledger: Ledger, commit: Commit) -> bool:
     return isinstance(ledger.apply(commit.changes), Ledger)
 
@@ -335,8 +334,12 @@ def words(commit: Commit) -> str:
     """Everything that tells a commit from another one, in words."""
     changes = ", ".join(f"{_lane(change.expect)} -> {_lane(change.become)}" for change in commit.changes)
     steps = " ".join(f"{step.source.partition}{step.range}" for step in commit.steps)
-    return f"{commit.id} {commit.kind} {steps or '-'} ({changes})"
+    files = "".join(f" {file.path[:6]}" for write in commit.tables for file in write.files)  # named by their content
+    return f"{commit.id} {commit.kind} {steps or '-'} ({changes}){files}"
 
 
 def _lane(lane: Any) -> str:
-    return "none" if lane is None else f"{lane.kind} {lane.source.partition}:{lane.start}/{lane.next}/{lane.end}"
+    if lane is None:
+        return "none"
+    tail = "" if lane.tail is None else f" [{lane.tail.text}]"
+    return f"{lane.kind} {lane.source.partition}:{lane.start}/{lane.next}/{lane.end}{tail}"

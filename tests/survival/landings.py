@@ -56,6 +56,9 @@ class Landing(ABC):
     def reading(self, home: Path, name: str) -> Any:
         """A context with the database; None as long as no commit has landed."""
 
+    def forget(self) -> None:  # noqa: B027
+        """Begin anew outside of the home, as a home without a ledger does."""
+
 
 class DuckDBFile(Landing):
     holding = between("commit.begin", "commit.after")
@@ -283,6 +286,9 @@ class Hook(Copied):
         body = '{"partition": ${_kafka_partition}, "offset": ${_kafka_offset}, "id": ${id}}'
         fields = {"url": receiver.url, "allow_hosts": ["127.0.0.1"], "max_records": 3, "concurrency": 1, "body": body}
         self.into = {"type": "webhook", **fields}
+
+    def forget(self) -> None:
+        self._receiver.got.clear()
 
     def tables(self, home: Path, name: str) -> Mapping[str, pa.Table]:
         path = home / "data" / "kpipe.duckdb"

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from kpipe.failpoints import POINTS
+from kpipe_assets.chaos.processes import below
 from resources.dev_broker.broker import LocalBroker
 from tests.survival.site import Real, Site, wait_stopped
 from tests.survival.small import Small
@@ -100,7 +101,7 @@ class Nemesis:
 
     def frozen(self) -> list[Run]:
         run = self.at_work()
-        processes = self.below(run)
+        processes = below(run.pid)
         some = processes if self.chance.random() < 0.5 else [self.chance.choice(processes)]
         for process in some:
             with suppress(psutil.NoSuchProcess):
@@ -115,7 +116,7 @@ class Nemesis:
     def one_process(self) -> list[Run]:
         run = self.at_work(real=True)
         with suppress(psutil.NoSuchProcess, IndexError):
-            self.chance.choice(self.below(run)[1:]).kill()
+            self.chance.choice(below(run.pid)[1:]).kill()
         self.wait_end(run, self.chance.uniform(1, 5))
         return [run]
 
@@ -190,15 +191,6 @@ class Nemesis:
         return [run]
 
     # -- inside
-
-    @staticmethod
-    def below(run: Run) -> list[psutil.Process]:
-        """Its processes, its own first."""
-        try:
-            top = psutil.Process(run.pid)
-            return [top, *top.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
     @staticmethod
     def wait_end(run: Run, within: float) -> None:

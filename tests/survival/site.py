@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,9 @@ from kpipe import failpoints
 from kpipe.batch.batch import Committed
 from kpipe.errors import KpipeError
 from kpipe.failpoints import POINTS
+from kpipe_assets.chaos.processes import Run, stopped
 from tests.commandline import Kpipe
+from tests.patience import looks
 from tests.survival.landings import DuckDBFile
 from tests.survival.oracle import Oracle
 from tests.survival.small import Small, run
@@ -113,9 +114,9 @@ class Site:
         }
         self.kpipe.define(self.name, self.oracle.observer.topic, **{**usual, **fields})
 
-    def small(self, fault: str = "", follow: bool = False) -> Small:
+    def small(self, fault: str = "", follow: bool = False, **more: str) -> Small:
         """Begin a run without a JVM in a process of its own."""
-        begun = Small(self.kpipe.home, self.name, self.note(), fault, follow, **self.variables)
+        begun = Small(self.kpipe.home, self.name, self.note(), fault, follow, **self.variables, **more)
         BEGUN.append(begun)
         return begun
 
@@ -160,35 +161,19 @@ class Site:
 
     def processes(self, within: float = 300) -> list[str]:
         """What is still there of this home's processes after they had time to notice that their parent is gone."""
-        until = time.monotonic() + within
-        while (left := self.kpipe.processes()) and time.monotonic() < until:
-            time.sleep(0.05)
-        return left
+        return self.kpipe.left_behind(within)
 
 
-class Real:
+class Real(Run):
     """`kpipe run` in a process and session of its own."""
 
     def __init__(self, kpipe: Kpipe, name: str, said: Path, arguments: Sequence[str], more: Mapping[str, str]) -> None:
         self.said_file = said
-        with said.open("wb") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "kpipe_assets.cli", "run", name, *arguments],
-                env=kpipe.environment(**more),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-
-    def poll(self) -> int | None:
-        """Exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
+        super().__init__([sys.executable, "-m", "kpipe_assets.cli", "run", name, *arguments], kpipe.environment(**more), said)
 
     def end(self, within: float = 600) -> tuple[int, str]:
-        """Exit status and what it said."""
-        return self._process.wait(within), self.said_file.read_text()
+        """Exit status and what it said, errors last."""
+        return self._process.wait(within), self.output.read_text() + self.errors.read_text()
 
 
 def kill(one: Small | Real) -> tuple[int, str]:
@@ -201,13 +186,8 @@ def kill(one: Small | Real) -> tuple[int, str]:
 
 def wait_stopped(run: Small | Real, within: float = 300) -> psutil.Process:
     """The process of the run that has stopped itself: its own, or a worker below it."""
-    until = time.monotonic() + within
-    top = psutil.Process(run.pid)
-    while time.monotonic() < until:
+    for _ in looks(within, 0.01):
         assert run.poll() is None, f"ended with {run.poll()} instead of stopping"
-        with suppress(psutil.NoSuchProcess):
-            for one in (top, *top.children(recursive=True)):
-                if one.status() == psutil.STATUS_STOPPED:
-                    return one
-        time.sleep(0.01)
+        if (found := stopped(run.pid)) is not None:
+            return found
     raise AssertionError("nothing has stopped itself")

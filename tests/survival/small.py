@@ -54,6 +54,17 @@ class Context:
     def addFile(self, path: str) -> None:
         SparkFiles._root_directory = str(Path(path).parent)
 
+    class Broadcast:
+        """A value, which never leaves this process."""
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def destroy(self, blocking: bool = False) -> None: ...
+
+    def broadcast(self, value: Any) -> Context.Broadcast:
+        return Context.Broadcast(value)
+
     class Work:
         def __init__(self, parts: list[list[Any]]) -> None:
             self._parts = parts
@@ -93,6 +104,8 @@ def run(home: Path, name: str, lock_timeout_s: float | None = None, follow: bool
         yield from whole.batches(follow=follow)
 
 
+# With this variable a run syncs nothing: a broken copy of kpipe, which a power cut must show.
+UNSYNCED = "KPIPE_TEST_UNSYNCED"
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     ["tests.survival.small", "resources.spark.driver.stager", "resources.destinations.duckdb", "resources.kafka.topic_metadata"]
@@ -135,6 +148,8 @@ def _begin(home: Path, name: str, fault: str, follow: bool, more: dict[str, str]
     os.dup2(os.open(said, os.O_WRONLY), 2)
     os.environ.update(more)
     failpoints.arm(failpoints.Fault(fault) if fault else None)
+    if UNSYNCED in more:
+        os.fsync = lambda _: None
     try:
         for done in run(home, name, follow=follow):
             sys.stderr.write(f'{{"event": "batch", "seq": {done.seq}}}\n')

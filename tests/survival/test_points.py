@@ -113,19 +113,22 @@ def test_the_page_names_every_point() -> None:
     assert tuple(re.findall(r"^\| `([a-z_.]+)` \|", table[: table.index("##")], re.MULTILINE)) == POINTS
 
 
-def test_every_point_stands_in_the_code_once() -> None:
-    """Those of a commit once for databases, for lakes, for topics, for dead letters that are tried again, and for clearing."""
+def test_every_point_is_in_the_code_once() -> None:
+    """Those of a commit once for databases, lakes, topics, dead letters that are tried again, clearing, and exchanged tables.
+
+    Those of a read once for topics, and once for files and tables.
+    """
     root = Path(__file__).parent.parent.parent
-    files = [path for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py")]
-    lakes = [path for path in files if {"lakehouse", "delta", "iceberg"} & set(path.parts)]
-    topics = [path for path in files if path.parts[-3:-1] == ("destinations", "kafka_sink")]
-    replays = [path for path in files if path.name == "dead_letter_retry.py"]
-    clearing = [path for path in files if path.name == "clearing.py"]
-    assert sorted(_reached(set(files) - set(lakes) - set(topics) - set(replays) - set(clearing))) == sorted(POINTS)
+    files = {path for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py")}
+    lakes = {path for path in files if {"lakehouse", "delta", "iceberg"} & set(path.parts)}
+    topics = {path for path in files if path.parts[-3:-1] == ("destinations", "kafka_sink")}
+    other = {name: {path for path in files if path.name == f"{name}.py"} for name in ("clearing", "exchange", "splits")}
+    replays = {path for path in files if path.name == "dead_letter_retry.py"}
+    assert sorted(_reached(files.difference(lakes, topics, replays, *other.values()))) == sorted(POINTS)
     own = [point for point in POINTS if point.startswith("commit.") or point == "readback"]
     for family, more in ((lakes, AUDITED), (topics, ())):
         assert sorted(_reached(family)) == sorted([*own, *more])
-    assert set(_reached(clearing)) <= set(POINTS)
+    assert all(set(_reached(family)) <= set(POINTS) for family in other.values())
     assert set(_reached(replays)) < set(POINTS) and len(set(_reached(replays))) == len(_reached(replays)) > 0
 
 

@@ -84,14 +84,17 @@ VARIANTS = (
     Variant(
         "the ledger is not compared",
         LANES,
-        ((" AND l.next_offset = c.next_offset", ""),),
+        ((" AND l.next_offset = c.next_offset", ""), ('("lane_end", "tail")', '("lane_end",)')),
         (RACE,),
         r"O1 ids more than once in the table",
     ),
     Variant(
         "a ledger that is further than planned is taken for one that fits",
         LANES,
-        ((" AND l.next_offset = c.next_offset", " AND l.next_offset >= c.next_offset"),),
+        (
+            (" AND l.next_offset = c.next_offset", " AND l.next_offset >= c.next_offset"),
+            ('("lane_end", "tail")', '("lane_end",)'),
+        ),
         (RACE,),
         r"O1 ids more than once in the table",
     ),

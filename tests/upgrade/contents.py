@@ -15,13 +15,13 @@ from typing import Any
 from kpipe.batch.batch import Commit, Counts, TableWrite
 from kpipe.errors import DestinationError
 from kpipe.interfaces import Destination, Resuming
-from kpipe.ledger.ledger import Ledger, Step
+from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from resources.home import Home
 from resources.testing.keyed import Write, commit_of
-from resources.testing.place import DEAD_LETTERS, Place, begin, live
+from resources.testing.place import DEAD_LETTERS, Place, begin, live, read_step
 from resources.testing.state import positions, proof
 from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
@@ -65,7 +65,7 @@ def batch(
     place: Place, ledger: Ledger, ends: Mapping[int, int], dead: Collection[tuple[int, int]], gaps: Collection[tuple[int, int]]
 ) -> Commit:
     """Stage a batch that reads the live lanes up to these ends."""
-    steps = tuple(Step(live(ledger, number), end) for number, end in ends.items())
+    steps = tuple(read_step(live(ledger, number), end) for number, end in ends.items())
     files, dead_files, counts = [], [], {}
     for step in steps:
         number, offsets = step.source.partition, range(step.range.start, step.range.end)

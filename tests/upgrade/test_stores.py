@@ -126,6 +126,7 @@ def test_a_store_is_continued_and_upgraded_if_it_is_older(
     assert taken == set(range(written, format_version.FORMAT_VERSION))
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", _LEDGERS, indirect=True)
 def test_a_commit_that_fails_leaves_the_old_format(store: Store[Any], contents: Contents, written: int) -> None:
     """A step that changes the store is undone with the commit, and taken again by the next one."""

@@ -15,7 +15,7 @@ __all__ = ["commands"]
 
 _STATUSES = (
     ("0", "done"),
-    ("1", "failed; `kpipe verify`: the table and the ledger differ"),
+    ("1", "failed; `kpipe verify`, `kpipe audit`, `kpipe chaos`: not proven; `kpipe adopt`: refused"),
     ("2", "wrong usage or invalid definition"),
     ("3", "an operator must decide: [errors](errors.md)"),
 )

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.lookups import Lookup
 from kpipe.definition.pipeline import Also, BatchLimits, Errors, Pipeline, Shown, Source, Transform
+from kpipe.definition.source import Files, SourceTable
 from kpipe.definition.target import Into
 from website.reference.markdown import attributes, sentence, summary, table
 
@@ -20,6 +21,8 @@ __all__ = ["fields"]
 #: Groups in the order of the page, each under the name of its field.
 GROUPS: dict[str, type[BaseModel]] = {
     "source": Source,
+    "source.files": Files,
+    "source.table": SourceTable,
     "batch": BatchLimits,
     "transform": Transform,
     "format": Format,
@@ -48,7 +51,7 @@ def fields() -> str:
         "Look up a field of a pipeline in YAML, in `KafkaPipeline(...)` (Python) and in `OPTIONS` of a statement. Unknown\n"
         "fields are errors. Editors complete and check the YAML with [pipeline.schema.json](../pipeline.schema.json).\n",
         "`{{ env('NAME') }}` is replaced when the file is read. `credentials` are such templates, replaced when a client is\n"
-        "created, and masked in all output.\n",
+        "created; literals are masked in all output. They may also name [files and commands](../how-to/credentials.md).\n",
         "## Pipeline\n",
         table(("field", "type", "default", "meaning"), rows(Pipeline)),
     ]

@@ -22,7 +22,7 @@ SECTIONS = {
 #: Rules that exist only so that the error can name the clause.
 REJECTED = {
     "link", "other_source", "resource_pool", "ignore", "errors_handle", "max_errors", "into_procedure", "infer_table",
-    "create_inferred", "profile", "show_profile", "offset_cursor", "snapshots", "other_link", "drop_file", "PARQUET",
+    "create_inferred", "profile", "show_profile", "offset_cursor", "snapshots", "other_link", "drop_file",
 }  # fmt: skip
 #: Terminals of the parser that are written otherwise.
 WRITTEN = {

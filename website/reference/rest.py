@@ -7,6 +7,7 @@ from pathlib import Path
 from kpipe_assets.rest.app import described
 from kpipe_assets.rest.sinks import SINKS
 from kpipe_assets.rest.translation import COMMON, Draft, Rule
+from kpipe_assets.statements.json_rows import MOST_BYTES, MOST_ROWS
 from website.reference.markdown import table
 
 __all__ = ["rest"]
@@ -39,9 +40,13 @@ _TOGETHER = {
     "s3.bucket.name": "`into.database`",
     "aws.s3.bucket.name": "`into.database`",
     "topics.dir": "`into.database`",
+    "quote.identifiers": "`true` is required for a table's name with upper-case letters in PostgreSQL",
+    "replace.null.with.default": "must be `false` for Avro and JSON Schema, which Aiven's sink does not translate",
+    "format.output.envelope": "must be `false`",
+    "format.output.fields": "must be `value`",
     "batch.json.as.array": "`into.envelope`; required",
     "request.body.format": "`json`; required",
-    "headers": "`into.headers`",
+    "headers": "`into.headers`; `NAME:${env:VARIABLE}`: `into.credentials.header.NAME`",
     "header.separator": "separator of `headers`",
 }
 
@@ -81,9 +86,15 @@ def rest() -> str:
         "# REST API\n",
         "Look up a resource, or the key of a sink's config. [How to use them](../how-to/rest.md).\n",
         "`GET /openapi.json` returns the description in OpenAPI 3.1, generated from the code that serves it. Errors are\n"
-        '`{"error_code", "message"}`, as in Connect; those of kpipe have `error`, `hint` and `field`, too. Lists have 1,000\n'
-        "entries at most.\n",
+        '`{"error_code", "message"}`, as in Connect; those of kpipe have `error`, `hint` and `field`, too.\n',
         table(("resource", "use"), resources),
+        "## Limits\n",
+        f"Lists have {MOST_ROWS:,} entries at most. The rows of `POST /kpipe/v1/sql` and of a test, and errors, take\n"
+        f"{MOST_BYTES >> 20} MiB of JSON at most. If there are more, the response has `truncated: true`. A first row that is\n"
+        "larger by itself is an error.\n",
+        "Queries run in a process of their own. It may take a quarter of the memory, from 512 MiB to 1.5 GiB, and 20 s. A\n"
+        "query that needs more is an error. DuckDB computes up to 2,048 rows at once, whatever a `LIMIT` is. For large rows\n"
+        "select fewer columns, or `left(text, 1000)`.\n",
         "## States\n",
         table(
             ("state of the connector", "`kpipe status`"),

@@ -16,7 +16,7 @@ ROWS = {
     "kpipe_batches_summary": "batch",
     "kpipe_errors": "dead letter (`error_type` is `Warning`) or failed run (`Error`)",
     "kpipe_cursors": "partition: `cursor_offset` is the next offset to read, `successful_cursor_offset` the first one not read",
-    "kpipe_ledger": "lane of a partition: `read`, `skipped` or `lost`",
+    "kpipe_ledger": "lane of a partition: `read`, `skipped`, `lost` or `adopted`",
     "kpipe_partitions": "partition: its first and last offset at the last plan",
     "kpipe_commits": "commit, decisions included",
     "kpipe_targets": "batch, range and table, where a record may give several rows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.arithmetic import negated
@@ -69,6 +70,7 @@ def computed(text: str, columns: Columns) -> str:
     return sql
 
 
+@lru_cache(maxsize=1024)
 def columns_of(text: str) -> frozenset[str]:
     """Return the names that the expression reads: columns, variables with their @, Kafka's coordinates.
 

@@ -295,7 +295,8 @@ def load(folder: Folder) -> DeltaState | None:
 def _unreadable(folder: Folder, error: Exception) -> DestinationError:
     folder.look(entry_name(0))  # raises the store's own error if it does not answer
     return DestinationError(
-        f"Delta {folder.place} cannot be read: {error}", "check its _delta_log, or restore a backup of the folder"
+        f"Delta {folder.place} cannot be read: {folder.hide(str(error))}",
+        "check its _delta_log, or restore a backup of the folder",
     )
 
 

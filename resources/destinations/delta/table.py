@@ -21,6 +21,7 @@ from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
 from resources.destinations.delta.log import DeltaState
+from resources.destinations.delta.time_travel import DeltaTimeTravel
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder, LocalFolder
@@ -54,7 +55,7 @@ class _Schema:
     parts: tuple[Part, ...] = ()
 
 
-class DeltaLake:
+class DeltaLake(DeltaTimeTravel):
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:

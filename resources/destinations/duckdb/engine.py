@@ -11,7 +11,7 @@ import duckdb
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from resources.destinations.duckdb import target_table
+from resources.destinations.duckdb import table_extras, target_table
 from resources.destinations.duckdb.constraint_violations import violations
 from resources.destinations.duckdb.upsert import DUPLICATES, merge
 from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
@@ -54,6 +54,7 @@ class DuckDBEngine(Engine):
     staging: tuple[Path, ...] = ()
     is_keyed = True
     remembers = True
+    exchange_refusal = ""
 
     def __init__(self, path: Path, staging: Sequence[Path] = (), lock_timeout_s: float = 30) -> None:
         self.staging = tuple(staging)
@@ -70,6 +71,7 @@ class DuckDBEngine(Engine):
     insert = staticmethod(target_table.insert)
     merge = staticmethod(merge)
     violations = staticmethod(violations)
+    lost_by_exchange = staticmethod(table_extras.lost_by_exchange)
 
     def describe(self) -> str:
         """See `Engine`."""

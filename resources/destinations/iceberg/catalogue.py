@@ -26,13 +26,14 @@ from pyiceberg.table import Table
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.iceberg.durable import file_io
 from resources.destinations.lakehouse.folder import Folder
+from resources.durable_files import make_folder
 from resources.secrets import Secret, redact
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class _Sql(_Ours, SqlCatalog):
     def _init_catalog(self) -> None:
         if self._server is not None:  # connections are created here, so that no URL contains the password
             self.engine = create_engine("postgresql+psycopg://", creator=self._connected, poolclass=NullPool)
+        else:
+            # SQLite's default does not sync the folder after a commit has deleted the journal. A power cut may then bring the
+            # journal back, and with it the state before a commit that kpipe has reported (sqlite.org, PRAGMA synchronous).
+            event.listen(self.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous = EXTRA"))
         super()._init_catalog()
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
@@ -131,7 +136,7 @@ class SQLite:
 
     def opened(self, folder: Folder) -> Catalog:
         """Open the catalogue; create its tables if they are missing."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._file.parent)
         return _made(lambda: _Sql(folder, _NAME, f"sqlite:///{self._file}"))
 
     def failed(self, error: Exception) -> DestinationError:

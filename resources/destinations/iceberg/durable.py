@@ -10,7 +10,8 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from resources.destinations.lakehouse.folder import Folder, LocalFolder, sync
+from resources.destinations.lakehouse.folder import Folder, LocalFolder
+from resources.durable_files import make_folder, sync
 
 __all__ = ["DurableFileIO", "file_io", "local"]
 
@@ -44,7 +45,7 @@ class _Output(OutputFile):
 
     def create(self, overwrite: bool = False) -> Any:
         path = local(self.location)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         return _Synced(path, "wb" if overwrite else "xb")
 
 

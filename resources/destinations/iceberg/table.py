@@ -37,6 +37,7 @@ from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalo
 from resources.destinations.iceberg.data_files import append
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.state import COPY, KEY, IcebergState
+from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
@@ -96,7 +97,7 @@ class _Schema:
     divides: bool = False  # the table is not yet partitioned by `parts`
 
 
-class IcebergLake:
+class IcebergLake(IcebergTimeTravel):
     """An Iceberg table.
 
     Args:

@@ -6,13 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from kpipe.definition.pipeline import Into, Source
-from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, SourceError
+from kpipe.errors import (
+    CredentialsRefused,
+    CredentialUnavailable,
+    DestinationBusy,
+    DestinationError,
+    InvalidPipeline,
+    SourceError,
+)
 from kpipe.offsets import Range
 from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
 from resources.kafka.errors import Voice, failure
@@ -53,9 +60,12 @@ class Ends:
     high: int
 
 
-def unreachable(place: str, error: SourceError) -> DestinationError:
-    """Convert an error of the shared Kafka client to a destination's; retriable unless credentials are wrong."""
-    kind = DestinationBusy if error.retriable else DestinationError
+def unreachable(place: str, error: SourceError, rotates: bool = False) -> DestinationError:
+    """Convert an error of the shared Kafka client to a destination's.
+
+    It is retriable unless credentials are wrong that do not change (`rotates`).
+    """
+    kind = DestinationBusy if error.retriable or (rotates and isinstance(error, CredentialsRefused)) else DestinationError
     return kind(f"{place}: {error.what}".replace("source.", "into."), error.hint.replace("source.", "into."))
 
 
@@ -72,16 +82,29 @@ class Cluster:
 
     def __init__(self, into: Into, environ: Mapping[str, str] | None = None) -> None:
         assert into.brokers is not None and into.topic is not None
-        source = Source(brokers=into.brokers, topic=into.topic, config=into.config, credentials=into.credentials)
-        try:
-            self.reading = client_config(source, environ)
-            self._timeout = operation_timeout_s(source)
-        except InvalidPipeline as error:  # the source's rules apply; only the field's name differs
-            raise InvalidPipeline(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
-        self.writing = admin_config(self.reading)
-        self.place, self.secrets = source.bootstrap, secrets_in(self.reading)
-        self._voice = Voice(self.secrets)
+        self._source = Source(brokers=into.brokers, topic=into.topic, config=into.config, credentials=into.credentials)
+        self._environ, self.place, self.secrets = environ, self._source.bootstrap, tuple[str, ...]()
+        self.rotates = self._source.rotates
+        self._reading = self.client_settings(read=False)
+        self._timeout = operation_timeout_s(self._source)
+        self._voice = Voice()
         self._client: AdminClient | None = None
+
+    def client_settings(self, read: bool = True) -> dict[str, Any]:
+        """Return the settings of a new client that reads, with the credentials as they are now.
+
+        Args:
+            read: whether files and commands are read; otherwise the settings are only checked.
+
+        Raises:
+            InvalidPipeline, CredentialUnavailable: see `client_config`.
+        """
+        try:
+            found = client_config(self._source, self._environ, read)
+        except (InvalidPipeline, CredentialUnavailable) as error:  # the source's rules apply; only the field's name differs
+            raise type(error)(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
+        self.secrets = secrets_in(found)
+        return found
 
     def forget(self) -> None:
         """Drop the client: the next request opens new connections."""
@@ -185,11 +208,13 @@ class Cluster:
             DestinationError: the records cannot be read.
         """
         try:
-            with RangeReader(self.reading, topic, partition, span, stall_timeout_s=30, of_batch=False) as reader:
+            self._connected()
+            with RangeReader(self._reading, topic, partition, span, stall_timeout_s=30, of_batch=False) as reader:
                 for held, _ in reader.blocks():
                     yield held
         except SourceError as error:
-            raise unreachable(self.place, error) from error
+            self.forget()
+            raise unreachable(self.place, error, self.rotates) from error
 
     def _asked(self, ask: Callable[[AdminClient], _T], what: str) -> _T:
         deadline = time.monotonic() + _SETTLE_S
@@ -210,13 +235,16 @@ class Cluster:
                     continue
                 refused = self._voice.final(what)
                 made = refused or failure(error.args[0], what, self.secrets)
-                raise unreachable(self.place, made) from None
+                raise unreachable(self.place, made, self.rotates) from None
 
     def _connected(self) -> AdminClient:
         if self._client is None:
+            self._reading = self.client_settings()
             self._voice = Voice(self.secrets)
             try:
-                self._client = AdminClient({**self.writing, **self._voice.settings()})
+                self._client = AdminClient(self._voice.connecting(admin_config(self._reading)))
+            except SourceError as error:  # no token
+                raise unreachable(self.place, error, self.rotates) from None
             except (KafkaException, ValueError, TypeError) as error:
                 # From None: librdkafka's message quotes the rejected value.
                 what = redact(str(error), self.secrets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -124,10 +125,18 @@ class Shape:
             if key is not None:
                 message["key"] = key
             else:  # rows of one source partition keep their order
-                message["partition"] = (partition or 0) % self._partitions
+                message["partition"] = (_spread(source) + (partition or 0)) % self._partitions
             if moment is not None and moment >= 0:
                 message["timestamp"] = moment
             yield message
+
+
+def _spread(source: str) -> int:
+    """Return where a source's first partition is written: splits of a connector (resources/sources) have one partition each.
+
+    Their names contain a slash, those of topics never do.
+    """
+    return crc32(source.encode()) if "/" in source else 0
 
 
 def origin(headers: Sequence[tuple[str, Any]]) -> dict[str, bytes | None]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, KpipeError, RecordRejected
-from resources.destinations.kafka_sink.cluster import Cluster
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, KpipeError, RecordRejected, SourceError
+from resources.destinations.kafka_sink.cluster import Cluster, unreachable
 from resources.destinations.kafka_sink.messages import Message, origin, weight
+from resources.kafka.client_config import admin_config
 from resources.kafka.errors import Voice
 from resources.secrets import redact
 
@@ -60,9 +61,14 @@ class Writer:
     """
 
     def __init__(self, cluster: Cluster, name: str, timeout_s: int, largest: Mapping[str, int]) -> None:
+        config = admin_config(cluster.client_settings())
         self._cluster, self._voice, self._failed, self._largest = cluster, Voice(cluster.secrets), "", dict(largest)
+        try:
+            connecting = self._voice.connecting(config)
+        except SourceError as error:  # no token
+            raise unreachable(cluster.place, error, cluster.rotates) from None
         settings = {
-            **cluster.writing, **_SETTINGS, **self._voice.settings(),
+            **connecting, **_SETTINGS,
             "transactional.id": name,
             "transaction.timeout.ms": timeout_s * 1000,
             "message.max.bytes": max(1000, min(max(largest.values()), 1_000_000_000)),
@@ -178,7 +184,7 @@ class Writer:
             return Overtaken(told.str())
         refused = self._voice.final(self._cluster.place)
         if refused is not None:
-            return DestinationError(f"{refused.what}".replace("source.", "into."), refused.hint.replace("source.", "into."))
+            return unreachable(self._cluster.place, refused, self._cluster.rotates)
         kind = DestinationBusy if told.retriable() else DestinationError
         return self._error(f"{what}: {self._failed or told.str()}", kind)
 

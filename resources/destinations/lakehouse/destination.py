@@ -18,6 +18,7 @@ from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
+from kpipe.verification.recount import adopted
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.lakehouse import commit_log
@@ -25,6 +26,7 @@ from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.pipeline_state import Notes, marker
+from resources.destinations.lakehouse.provenance import Tracing
 from resources.destinations.lakehouse.table_format import Overtaken, State, Table
 from resources.destinations.ledger_rows import commit_row, entry, range_rows
 from resources.destinations.sql.ledger import recount as counting
@@ -38,7 +40,7 @@ _LOOKS = 3  # reads of a ledger that other runs change: its file may be supersed
 _TRIED = 8  # commits that retry deleting a superseded file
 
 
-class LakeDestination:
+class LakeDestination(Tracing):
     """One pipeline's table in a table format.
 
     Args:
@@ -245,16 +247,19 @@ class LakeDestination:
         if state is None or record is None:
             return Recount()
         mine = list(self._items(record))
+        writers = []
         with tables.desk(self.lake.ledger, mine) as (connection, files):
             for pipeline in filter(None, map(records.pipeline_of, self.lake.ledger.names(""))):
                 pointer = state.pointer(pipeline)
                 other = records.read(self.lake.ledger, pipeline, pointer, self.describe()) if pointer else None
                 if other is not None:
+                    writers.append(other.ledger)
                     tables.lay_commits(connection, self._items(other), self.table)
             tables.lay_dead_letters(connection, mine, files, self.lake.place)
             held = [name for name, _ in state.columns if name.lower() in ("_kafka_partition", "_kafka_offset", "_kafka_topic")]
             connection.register(self.table, self.lake.rows(state, held))
-            table = counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
+            foreign = adopted(writers)
+            table = counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held, adopted=foreign)
             return Recount({self.table: table}, counting.dead_letters(connection, self.pipeline))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from kpipe.errors import DestinationError
+from resources.durable_files import make_folder, sync
 
-__all__ = ["Folder", "LocalFolder", "sync"]
+__all__ = ["Folder", "LocalFolder"]
 
 
 class Folder(Protocol):
@@ -68,14 +69,8 @@ class Folder(Protocol):
     def options(self) -> dict[str, str] | None:
         """Options with which a library opens this location; may contain secrets."""
 
-
-def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def hide(self, text: str) -> str:
+        """Mask the secrets of `options` in a library's text."""
 
 
 class LocalFolder:
@@ -119,7 +114,7 @@ class LocalFolder:
     @contextmanager
     def aside(self) -> Iterator[Path]:
         """Yield a temporary path; the file is deleted afterwards."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         path = self.path / f".{uuid.uuid4().hex}.tmp"
         try:
             yield path
@@ -133,6 +128,10 @@ class LocalFolder:
 
     def options(self) -> None:
         """Return None: a path needs no options."""
+
+    def hide(self, text: str) -> str:
+        """Return the text: a path has no secrets."""
+        return text
 
     def read(self, name: str) -> bytes | None:
         """Read a file's content; None: it does not exist.
@@ -191,7 +190,7 @@ class LocalFolder:
         """
         try:
             goal = self.path / name
-            goal.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(goal.parent)
             aside = goal.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
                 os.link(file, aside)
@@ -232,9 +231,7 @@ class LocalFolder:
 
     def _whole(self, name: str, data: bytes) -> Path:
         goal = self.path / name
-        if not goal.parent.is_dir():
-            goal.parent.mkdir(parents=True, exist_ok=True)
-            sync(goal.parent.parent)
+        make_folder(goal.parent)
         aside = goal.with_name(f".{uuid.uuid4().hex}.tmp")
         with aside.open("xb") as file:
             file.write(data)

@@ -16,6 +16,7 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import LedgerMismatch
 from kpipe.ledger import format_version
 from kpipe.ledger.ledger import Lane, Ledger, checksum, verify_checksum
+from kpipe.ledger.tail import Tail
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.ledger_rows import SKIPS, end_rows
@@ -26,7 +27,7 @@ Item = Mapping[str, Any]  # one commit: its row of kpipe_commits, its ranges, it
 
 #: Upgrade steps by the format that they upgrade from. A record is upgraded when it is read, and written by the next commit.
 #: Segments and dead-letter files are never rewritten: their readers must support every format.
-STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged}
+STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged, 1: format_version.unchanged}
 
 
 def mark(data: bytes) -> int:
@@ -191,7 +192,7 @@ class Record:
             ValueError, TypeError, KeyError: it is not a record.
         """
         said = format_version.upgraded(json.loads(data), where, STEPS)
-        lanes = (_lane(*values) for values in said["lanes"])
+        lanes = (_lane(values) for values in said["lanes"])
         said["lanes"] = {lane.key: lane for lane in lanes}
         said["tail"] = tuple(said["tail"])
         said["segments"] = tuple(Segment(*values) for values in said["segments"])
@@ -246,8 +247,11 @@ def _edited(pipeline: str, where: str, pointer: Pointer) -> LedgerMismatch:
 
 def _flat(lane: Lane) -> list[Any]:
     topic = lane.source.topic
-    return [topic.cluster, topic.topic_id, topic.name, lane.source.partition, lane.start, lane.next, lane.end, lane.kind]
+    values = [topic.cluster, topic.topic_id, topic.name, lane.source.partition, lane.start, lane.next, lane.end, lane.kind]
+    return [*values, lane.tail.text] if lane.tail is not None else values
 
 
-def _lane(cluster: str, topic_id: str, topic: str, partition: int, start: int, next: int, end: int | None, kind: str) -> Lane:
-    return Lane(PartitionId(TopicId(cluster, topic_id, topic), partition), start, next, end, kind)
+def _lane(values: list[Any]) -> Lane:
+    cluster, topic_id, topic, partition, start, following, end, kind, *more = values  # the fingerprint may be missing
+    tail = Tail.read(next(iter(more), None), following)
+    return Lane(PartitionId(TopicId(cluster, topic_id, topic), partition), start, following, end, kind, tail)

@@ -17,6 +17,7 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.ledger_rows import entry
 from resources.destinations.sql.ledger import history_tables, table_definitions, views
 from resources.destinations.sql.ledger.duckdb_dialect import DIALECT as DUCKDB
+from resources.destinations.sql.ledger.ledger_table import lane_row
 from resources.duckdb_engine.file_connection import Connection
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
@@ -60,7 +61,8 @@ def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any
         "updated": _instant(max(record.updated, notes.get("updated", 0.0))),
     }
     table_definitions.PIPELINES.insert(connection, DIALECT, [row])
-    table_definitions.LANES.insert(connection, DIALECT, [_lane(record.pipeline, lane) for lane in record.lanes.values()])
+    lanes = [{"pipeline_name": record.pipeline, **lane_row(lane)} for lane in record.lanes.values()]
+    table_definitions.LANES.insert(connection, DIALECT, lanes)
     table_definitions.PARTITIONS.insert(connection, DIALECT, list(record.ends.values()))
 
 
@@ -98,21 +100,6 @@ def lay_events(connection: Connection, events: Sequence[Mapping[str, Any]]) -> N
 
 def _instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, timezone.utc)
-
-
-def _lane(pipeline: str, lane: Lane) -> dict[str, Any]:
-    topic = lane.source.topic
-    return {
-        "pipeline_name": pipeline,
-        "cluster_id": topic.cluster,
-        "topic_id": topic.topic_id,
-        "topic": topic.name,
-        "partition": lane.source.partition,
-        "lane_start": lane.start,
-        "next_offset": lane.next,
-        "lane_end": lane.end,
-        "kind": lane.kind,
-    }
 
 
 def shown(connection: Connection, name: str, pipeline: str, limit: int | None) -> Sequence[Mapping[str, Any]]:

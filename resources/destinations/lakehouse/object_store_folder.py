@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.object_store.open_file import opened
-from resources.object_store.s3 import LARGEST, SECRETS, Store, StoreFailed
+from resources.object_store.store import Store, StoreFailed
 from resources.object_store.uri import is_remote
 
 __all__ = ["BucketFolder"]
@@ -23,7 +23,7 @@ class BucketFolder:
 
     Args:
         held: the store.
-        place: `s3://bucket/key`, without a slash at its end.
+        place: the prefix of the objects' names, such as `s3://bucket/key`.
     """
 
     def __init__(self, held: Store, place: str) -> None:
@@ -83,9 +83,9 @@ class BucketFolder:
         try:
             if not self.store.put_new(self._uri(probe), b"1") or self.store.put_new(self._uri(probe), b"2"):
                 raise DestinationError(
-                    f"{self.place}: expected a store with conditional puts (If-None-Match), found a store without them:"
+                    f"{self.place}: expected a store with conditional puts, found a store without them:"
                     " two runs could overwrite each other's commits",
-                    "use a store with conditional puts: AWS S3, MinIO, Ceph, Cloudflare R2",
+                    "use a store with conditional puts: AWS S3, MinIO, Ceph, Cloudflare R2, Google Cloud Storage, Azure",
                 )
             self._conditional = True
         finally:
@@ -100,9 +100,9 @@ class BucketFolder:
                 return
             with Path(file).open("rb") as stream:
                 digest = _digest(stream)
-                if stream.tell() > LARGEST:
+                if stream.tell() > self.store.largest:
                     raise DestinationError(
-                        f"{file} is larger than the limit of one put (5 GiB)",
+                        f"{file} is larger than the store's limit ({self.store.largest >> 30:,} GiB)",
                         "make batches smaller: batch.max_offsets_per_partition",
                     )
                 stream.seek(0)
@@ -146,14 +146,11 @@ class BucketFolder:
 
     def options(self) -> dict[str, str]:
         """Return the options of delta-rs and the object_store crate."""
-        held, name = (
-            self.store.credentials(),
-            dict(zip(SECRETS, ("access_key_id", "secret_access_key", "session_token"), strict=True)),
-        )
-        said: dict[str, str] = {f"aws_{name[key]}": value for key, value in held.items()}
-        if self.store.endpoint:
-            said |= {"aws_endpoint": self.store.endpoint, "aws_allow_http": str(self.store.endpoint.startswith("http:")).lower()}
-        return {"aws_region": self.store.region, **said}
+        return self.store.options()
+
+    def hide(self, text: str) -> str:
+        """Mask the store's secrets in a text."""
+        return self.store.hide(text)
 
     def _uri(self, name: str) -> str:
         return f"{self.place}/{name}" if name else self.place

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kpipe.batch.batch import Commit
+from kpipe.provenance.facts import Query, Snapshot
 from kpipe.schema.columns import Columns
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Pointer, Record
+from resources.destinations.lakehouse.row_search import Condition
 from resources.destinations.staged_file_check import Proven
 
 __all__ = ["Overtaken", "State", "Table"]
@@ -93,6 +95,15 @@ class Table(Protocol):
 
     def rows(self, state: Any, names: Sequence[str]) -> Any:
         """Return these columns of all rows for counting, as Arrow that DuckDB can scan."""
+
+    def matching(self, state: Any, names: Sequence[str], where: Sequence[Condition], limit: int | None) -> Any:
+        """Return these columns of the rows that match all conditions, as an Arrow table; at most `limit` rows."""
+
+    def landed(self, state: Any, pipeline: str, seqs: Collection[int]) -> Mapping[int, Snapshot]:
+        """Return the snapshots that these commits of the pipeline made, as far as they can still be queried."""
+
+    def queries(self, state: Any, snapshot: Snapshot, condition: str) -> Sequence[Query]:
+        """Return queries of a snapshot, one for each engine; see `Versioned`. Empty: the format has no snapshots."""
 
     def upkeep(self, state: Any) -> None:
         """Run maintenance that keeps the table fast, after a commit; best effort."""

@@ -1,9 +1,14 @@
-"""Connect to a MariaDB or MySQL server: every connection is new, and encrypted if it leaves this machine."""
+"""Connect to a MariaDB or MySQL server; connections are encrypted if they leave this machine, and kept for a moment.
+
+A session sets what it needs. So a connection can be used again (sql/idle_connections.py), unless a temporary table or another
+setting would stay in it.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import select
 import socket
 import ssl
 import time
@@ -15,12 +20,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from kpipe.errors import DestinationError, InvalidPipeline
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from resources.destinations.credentials import Rotating
 from resources.destinations.mysql.session import READ, Session, unwilling
+from resources.destinations.sql.idle_connections import IdleConnections, Opened
 from resources.destinations.sql.server_timeout import ServerTimeout
 from resources.secrets import Secret, redact
 
-__all__ = ["SECRETS", "Server"]
+__all__ = ["IDLE", "SECRETS", "Server"]
 
 _NAP_S = 0.2  # between two attempts to connect
 _CONNECT_S = 10
@@ -40,7 +47,7 @@ class Server:
 
     Args:
         address: `mysql://user@host:3306/database`, options after `?`, without secrets.
-        secrets: `password` and `ssl-key-password`.
+        secrets: `password` and `ssl-key-password`, read for each connection.
         name: `program_name` of the connection, which the server shows in performance_schema, if that is on.
         lock_timeout_s: longest wait for a lock, and for a server that does not answer (`timeout`).
         idle_timeout_s: see `Session`.
@@ -69,6 +76,10 @@ class Server:
         self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
         self.timeout = ServerTimeout(lock_timeout_s)
         self._tls_context: tuple[object, ssl.SSLContext] | None = None
+        # As for PostgreSQL: with secrets that rotate, none is kept. The server shows the name for as long as a connection lasts.
+        self._keeps = not isinstance(secrets, Rotating)
+        identity = tuple(sorted(secrets.items())) if self._keeps else ()
+        self._key = (self.host, self.port, self._user, self.database, self.mode, *sorted(given.items())), self._name, identity
 
     @property
     def place(self) -> str:
@@ -76,34 +87,46 @@ class Server:
         return f"{self.socket or f'{self.host}:{self.port}'}/{self.database}"
 
     @contextmanager
-    def session(self, mode: str = READ) -> Iterator[Session]:
-        """Open a new connection, and close it at the end, which rolls back an open transaction.
+    def session(self, mode: str = READ, fresh: bool = False) -> Iterator[Session]:
+        """Use a connection. At the end, an open transaction is rolled back; after an error, the connection is closed.
 
         Args:
             mode: isolation level of its transactions.
+            fresh: whether the connection must be a new one.
 
         Raises:
             DestinationBusy: the server did not answer in time.
             DestinationError: the server rejects the connection.
         """
-        raw = self._connect()
+        key = self._key, tuple(self._tls_files()) if self.mode != "DISABLED" else ()
+        opened = (IDLE.take(key) if self._keeps and not fresh else None) or Opened(self.connect())
+        raw = opened.connection
         try:
-            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s, mode)
-        finally:
-            with suppress(pymysql.err.Error, OSError):
-                raw.close()
+            session = Session(raw, self.lock_timeout_s, self._idle_timeout_s, mode)
+            yield session
+            keep = self._keeps and session.has_left()
+        except BaseException:
+            _close(raw)
+            raise
+        if keep:
+            IDLE.put(key, opened)
+        else:
+            _close(raw)
 
-    def _connect(self) -> pymysql.Connection:
-        deadline = self.timeout.deadline()
+    def connect(self) -> pymysql.Connection:
+        """Open a new connection; see `session`."""
+        deadline, secrets = self.timeout.deadline(), dict(self._secrets)
         while True:
             try:
-                return self._connected()
+                return self._connected(secrets)
             except (pymysql.err.Error, OSError) as error:
                 code = error.args[0] if error.args else None
-                text = redact(" ".join(str(error.args[-1] if error.args else error).split()), self._secrets.values())
+                text = redact(" ".join(str(error.args[-1] if error.args else error).split()), secrets.values())
                 lost = getattr(error, "original_exception", error)
                 if code in _FOR_GOOD or isinstance(lost, ssl.SSLError):
-                    raise DestinationError(
+                    # Secrets that rotate: the next attempt reads them again.
+                    kind = DestinationBusy if isinstance(self._secrets, Rotating) else DestinationError
+                    raise kind(
                         f"the database server {self.place} rejects the connection: {text}",
                         "check into.database and into.credentials",
                     ) from None
@@ -113,7 +136,7 @@ class Server:
             except RuntimeError as error:  # PyMySQL does not support what the server requires
                 raise unwilling(error, f"the database server {self.place}") from None
 
-    def _connected(self) -> pymysql.Connection:
+    def _connected(self, secrets: Mapping[str, Secret]) -> pymysql.Connection:
         patience = max(1, int(min(_CONNECT_S, self.timeout.seconds)))
         if self.socket:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -131,7 +154,7 @@ class Server:
             raw = pymysql.connect(
                 host=self.host,
                 user=self._user,
-                password=str(self._secrets.get("password", "")).encode(),  # PyMySQL would encode it as Latin-1
+                password=str(secrets.get("password", "")).encode(),  # PyMySQL would encode it as Latin-1
                 database=self.database,
                 charset="utf8mb4",
                 autocommit=None,
@@ -144,7 +167,7 @@ class Server:
                 defer_connect=True,
                 read_timeout=patience,
                 write_timeout=patience,
-                **self._tls(),
+                **self._tls(secrets),
             )
             raw.connect(line)
             # Limit the wait for the handshake of a silent server; afterwards, a statement may take any time.
@@ -154,12 +177,12 @@ class Server:
             raise
         return raw
 
-    def _tls(self) -> dict[str, Any]:
+    def _tls(self, secrets: Mapping[str, Secret]) -> dict[str, Any]:
         if self.mode == "DISABLED":
             return {"ssl_disabled": True}
         files, made = self._tls_files(), self._tls_context
         if made is None or made[0] != files:  # reading the authorities takes 30 ms of CPU
-            made = self._tls_context = files, self._new_tls_context()
+            made = self._tls_context = files, self._new_tls_context(secrets)
         return {"ssl": made[1]}
 
     def _tls_files(self) -> list[tuple[int, ...]]:
@@ -178,14 +201,32 @@ class Server:
             found.append((state.st_ino, state.st_size, state.st_mtime_ns) if state else ())
         return found
 
-    def _new_tls_context(self) -> ssl.SSLContext:
+    def _new_tls_context(self, secrets: Mapping[str, Secret]) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self._ssl.get("ssl-ca"))
         context.check_hostname = self.mode == "VERIFY_IDENTITY"
         context.verify_mode = ssl.CERT_NONE if self.mode == "REQUIRED" else ssl.CERT_REQUIRED
         if self._ssl.get("ssl-cert"):
-            word = self._secrets.get("ssl-key-password")
+            word = secrets.get("ssl-key-password")
             context.load_cert_chain(self._ssl["ssl-cert"], self._ssl.get("ssl-key"), str(word) if word else None)
         return context
+
+
+def _is_usable(raw: Any) -> bool:
+    """Return whether nothing has arrived since the last use: a server that ends a connection closes it."""
+    if not raw.open:
+        return False
+    poll = select.poll()
+    poll.register(raw._sock.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def _close(raw: pymysql.Connection) -> None:
+    with suppress(pymysql.err.Error, OSError):
+        raw.close()
+
+
+#: Connections of all pipelines of this process.
+IDLE: IdleConnections[pymysql.Connection] = IdleConnections(_is_usable, _close)
 
 
 def _parts(address: str) -> SplitResult:

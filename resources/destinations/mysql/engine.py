@@ -88,6 +88,7 @@ class MySQLEngine(Engine):
     recovery_hint = "restore a backup of the database; or continue in another database (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
+    exchange_refusal = "MySQL commits each RENAME TABLE at once, without the ledger"
 
     def __init__(self, server: Server, staging: Sequence[Path] = (), dialect: MySQLDialect = sql_dialect.DIALECT) -> None:
         self.server, self.staging, self.dialect, self.is_keyed = server, tuple(staging), dialect, dialect.keyed
@@ -115,14 +116,18 @@ class MySQLEngine(Engine):
         """See `Engine`."""
         return self.session(READ)
 
+    def reading_fresh(self) -> AbstractContextManager[Session]:
+        """See `Engine`."""
+        return self.session(READ, fresh=True)
+
     def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Session]:
         """See `Engine`. Only REPEATABLE READ locks gaps: no other session may insert a missing key before the commit."""
         return self.session(READ if keyed else WRITE)
 
     @contextmanager
-    def session(self, mode: str) -> Iterator[Session]:
-        """Open a connection, and adapt the dialect to the server's version."""
-        with self.server.session(mode) as session:
+    def session(self, mode: str, fresh: bool = False) -> Iterator[Session]:
+        """Use a connection, and adapt the dialect to the server's version."""
+        with self.server.session(mode, fresh) as session:
             self.dialect = sql_dialect.fitting(self.dialect, session)
             yield session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -31,6 +31,10 @@ _MODE = (
 _TOKEN = re.compile(r'"(?:[^"]|"")*"|\'(?:[^\'\\]|\'\'|\\.)*\'|\$(\d+)')
 
 
+# What the end of a transaction does not undo.
+_STAYS = re.compile(r"\s*(?:CREATE|DROP)\s+TEMPORARY|\s*SET\s+SESSION", re.IGNORECASE)
+
+
 class Session:
     """A connection that detects changed values and ended transactions, which MySQL does not report as errors.
 
@@ -47,7 +51,7 @@ class Session:
     """
 
     def __init__(self, raw: Any, lock_timeout_s: float, idle_timeout_s: float, mode: str) -> None:
-        self.raw, self._mode, self._open, self._broken = raw, mode, False, False
+        self.raw, self._mode, self._open, self._broken, self._marked = raw, mode, False, False, False
         wait, idle = max(1, math.ceil(lock_timeout_s)), max(1, math.ceil(idle_timeout_s))
         self._run(
             f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = {wait:d},"
@@ -63,6 +67,17 @@ class Session:
             raise DestinationError(
                 f"{self.comment} {self.version} does not accept sql_mode = '{_MODE}'", "allow it; see the guide"
             )
+
+        self._marked = False
+
+    def has_left(self) -> bool:
+        """Roll back an open transaction. Return whether nothing of this session stays in the connection."""
+        try:
+            self.leave()
+        except pymysql.err.Error:
+            return False
+        in_transaction = self.raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        return not (self._marked or self._broken or in_transaction)
 
     @property
     def maria(self) -> bool:
@@ -134,6 +149,7 @@ class Session:
 
     def _run(self, statement: str | bytes) -> Any:
         cursor = self.raw.cursor()
+        self._marked = self._marked or (isinstance(statement, str) and _STAYS.match(statement) is not None)
         try:
             cursor.execute(statement)
         except pymysql.err.Error:
@@ -178,7 +194,10 @@ def literal(value: Any) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if isinstance(value, datetime):
-        return f"'{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
+        utc = value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo is not None else value
+        return f"'{utc.isoformat(' ', 'microseconds')}'"
+    if isinstance(value, (date, time)):
+        return f"'{value.isoformat()}'"
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
     msg = f"no literal for {type(value).__name__}"

@@ -43,6 +43,13 @@ class MySQLDialect(Dialect):
         """See `Dialect`."""
         return self.made.format(collation=self.collation)
 
+    def add_column(self, connection: Any, table: str, name: str, kind: str) -> None:
+        """See `Dialect`. MySQL commits DDL at once, so this is followed by a new transaction."""
+        columns = "SELECT column_name FROM information_schema.columns WHERE table_schema = database() AND table_name = $1"
+        if name not in {row[0] for row in connection.execute(columns, [table]).fetchall()}:
+            connection.define(f"ALTER TABLE {quote(table)} ADD COLUMN {quote(name)} {self.column(name, kind, False)}")
+            connection.begin()
+
     def rows(self, columns: Sequence[tuple[str, str]], first: int) -> str:
         """See `Dialect`: the rows are one parameter, a JSON array of arrays."""
         if not self.json_rows:  # SingleStore has no JSON_TABLE

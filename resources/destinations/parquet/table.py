@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +25,12 @@ import pyarrow.parquet as pq
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.ledger import format_version
+from kpipe.provenance.facts import Query, Snapshot
 from kpipe.schema.columns import Columns
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Pointer, Record
+from resources.destinations.lakehouse.row_search import Condition, filtered
 from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.lakehouse.table_format import Overtaken
 from resources.destinations.sql.column_matching import widening
@@ -44,7 +46,7 @@ _SUMMED = 64  # commits between two full lists of files: manifests stay small
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
 #: Upgrades of manifests, by the format that each upgrades from; see `lakehouse/ledger_file.py`.
-STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged}
+STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged, 1: format_version.unchanged}
 Files = Mapping[str, int]  # number of rows by file name
 
 
@@ -155,6 +157,30 @@ class ParquetFolder:
             with self._opened(name) as stream:
                 found.append(pq.read_table(stream, columns=list(names)))
         return pa.concat_tables(found, promote_options="default")
+
+    def matching(self, state: _State, names: Sequence[str], where: Sequence[Condition], limit: int | None) -> pa.Table:
+        """Return these columns of the rows that match, from one file after the other; see `Table.matching`."""
+        kinds = {name: staged_type(kind) for name, kind in state.columns}
+        schema = pa.schema([(name, kinds[name]) for name in dict.fromkeys([*names, *(name for name, _, _ in where)])])
+        found, count = [schema.empty_table()], 0
+        for name in (*state.older, *state.newer):
+            if limit is not None and count >= limit:
+                break
+            with self._opened(name) as stream:
+                file = pq.ParquetFile(stream)
+                table = file.read([name for name in schema.names if name in file.schema_arrow.names])
+            table = pa.concat_tables([schema.empty_table(), table], promote_options="default")
+            found.append(filtered(table, where, limit))
+            count += found[-1].num_rows
+        return pa.concat_tables(found).slice(0, limit).select(list(names))
+
+    def landed(self, state: _State, pipeline: str, seqs: Collection[int]) -> Mapping[int, Snapshot]:
+        """Return nothing: readers of the folder always see all files; see `Table.landed`."""
+        return {}
+
+    def queries(self, state: _State | None, snapshot: Snapshot, condition: str) -> Sequence[Query]:
+        """Return nothing; see `Table.queries`."""
+        return ()
 
     def upkeep(self, state: _State | None) -> None:
         """Move files of the manifest beside the others, also those of a killed run; delete old manifests.

@@ -1,25 +1,30 @@
-"""Connect to a PostgreSQL server: connections are new, transactions have their own settings, lost connections are detected.
+"""Connect to a PostgreSQL server: transactions have their own settings, lost connections are detected.
 
-Settings are set inside each transaction, so a connection pool in transaction mode may be in between.
+Settings and temporary tables end with their transaction. So a connection can be used again by another pipeline
+(idle_connections.py), and a connection pool in transaction mode may be in between.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import select
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import conninfo
+from psycopg.pq import TransactionStatus
 
-from kpipe.errors import DestinationError, InvalidPipeline
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from resources.destinations.credentials import Rotating
+from resources.destinations.sql.idle_connections import IdleConnections, Opened
 from resources.destinations.sql.server_timeout import ServerTimeout
 from resources.secrets import Secret, redact
 
-__all__ = ["SECRETS", "Server", "Session"]
+__all__ = ["IDLE", "SECRETS", "Server", "Session"]
 
 _NAP_S = 0.2  # between two attempts to connect
 _CONNECT_S = 10  # for one attempt
@@ -41,12 +46,16 @@ class Session:
         raw: psycopg's connection, in autocommit mode.
         lock_timeout_s: longest wait for a lock.
         idle_timeout_s: a run that is suspended inside a transaction loses its locks after this time.
+        name: `application_name` of its transactions.
         mode: mode of transactions that a statement begins; empty: the server's default.
     """
 
-    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float, mode: str = "") -> None:
+    def __init__(
+        self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float, name: str, mode: str = ""
+    ) -> None:
         self.raw, self._open, self._mode = raw, False, mode
-        self._timeouts = [f"{max(1, int(seconds * 1000))}ms" for seconds in (lock_timeout_s, idle_timeout_s)]
+        timeouts = [f"{max(1, int(seconds * 1000))}ms" for seconds in (lock_timeout_s, idle_timeout_s)]
+        self._settings = [*timeouts, name]
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
         """Run one statement; parameters are `$1` and so on."""
@@ -75,12 +84,12 @@ class Session:
             # Only this schema and the catalog: no other table or function can replace one of kpipe's.
             " set_config('search_path', quote_ident(s.name), true), set_config('TimeZone', 'UTC', true),"
             " set_config('DateStyle', 'ISO, YMD', true), set_config('lock_timeout', $1, true),"
-            " set_config('idle_in_transaction_session_timeout', $2, true),"
+            " set_config('idle_in_transaction_session_timeout', $2, true), set_config('application_name', $3, true),"
             # If off, a crash of the server would roll back commits that kpipe has reported.
             " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
             "  ELSE current_setting('synchronous_commit') END, true)"
             " FROM (SELECT current_schema()::text AS name) AS s",
-            self._timeouts,
+            self._settings,
         ).fetchone()
         assert row is not None
         schema, encoding, replica, *_ = row
@@ -136,7 +145,8 @@ class Server:
 
     Args:
         address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
-        secrets: `password` and `sslpassword`, if libpq does not read them from PGPASSWORD or ~/.pgpass.
+        secrets: `password` and `sslpassword`, if libpq does not read them from PGPASSWORD or ~/.pgpass. Read for each
+            connection.
         name: `application_name` of the connection, which the server shows.
         lock_timeout_s: longest wait for a lock, and for a server that does not answer (`timeout`).
         idle_timeout_s: see `Session`.
@@ -146,7 +156,7 @@ class Server:
     """
 
     def __init__(
-        self, address: str, secrets: dict[str, Secret], name: str, lock_timeout_s: float = 30, idle_timeout_s: float = 60
+        self, address: str, secrets: Mapping[str, Secret], name: str, lock_timeout_s: float = 30, idle_timeout_s: float = 60
     ) -> None:
         try:
             known: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
@@ -165,6 +175,11 @@ class Server:
             known["sslmode"] = "verify-full"  # libpq's default would accept any server, without encryption
         self.timeout = ServerTimeout(lock_timeout_s)
         self._parameters = {**_ALIVE, "connect_timeout": _CONNECT_S, "application_name": name[:63], **known}
+        # Others with this address share connections if they have the same secrets. With secrets that rotate, none is kept: it
+        # would commit with a password that was replaced, and the new connection of the read-back would be rejected.
+        self._keeps = not isinstance(secrets, Rotating)
+        identity = tuple(sorted(secrets.items())) if self._keeps else ()
+        self._key = tuple(sorted((name, str(value)) for name, value in {**known, "application_name": ""}.items())), identity
 
     @property
     def place(self) -> str:
@@ -174,40 +189,73 @@ class Server:
         return f"{host}{f':{port}' if port else ''}/{self._parameters.get('dbname') or ''}"
 
     @contextmanager
-    def session(self, mode: str = "") -> Iterator[Session]:
-        """Open a new connection, and close it at the end, which rolls back an open transaction.
+    def session(self, mode: str = "", fresh: bool = False) -> Iterator[Session]:
+        """Use a connection. At the end, an open transaction is rolled back; after an error, the connection is closed.
 
         Args:
             mode: see `Session`.
+            fresh: whether the connection must be a new one.
 
         Raises:
             DestinationBusy: the server did not answer in time.
             DestinationError: the server rejects the connection.
         """
-        raw = self.connect()
+        opened = (IDLE.take(self._key) if self._keeps and not fresh else None) or Opened(self.connect())
+        raw = opened.connection
         try:
-            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s, mode)
-        finally:
+            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s, self._parameters["application_name"], mode)
+        except BaseException:
+            raw.close()
+            raise
+        if not self._keeps:
+            raw.close()
+            return
+        with suppress(psycopg.Error):  # the statements have succeeded
+            raw.rollback()
+        if raw.info.transaction_status == TransactionStatus.IDLE:
+            IDLE.put(self._key, opened)
+        else:
             raw.close()
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a new connection in autocommit mode; see `session`."""
         deadline = self.timeout.deadline()
-        parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
+        secrets = dict(self._secrets)
+        parameters: dict[str, Any] = {**self._parameters, **secrets, "client_encoding": "utf8"}
         if self.timeout.seconds < _CONNECT_S:
             parameters["connect_timeout"] = max(2, int(self.timeout.seconds))  # libpq's minimum
         while True:
             try:
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
             except psycopg.OperationalError as error:
-                text = redact(" ".join(str(error).split()), self._secrets.values())
+                text = redact(" ".join(str(error).split()), secrets.values())
                 if any(word in text for word in _FOR_GOOD):
-                    raise DestinationError(
+                    # Secrets that rotate: the next attempt reads them again.
+                    kind = DestinationBusy if isinstance(self._secrets, Rotating) else DestinationError
+                    raise kind(
                         f"PostgreSQL {self.place} rejects the connection: {text}", "check into.database and into.credentials"
                     ) from None
                 if time.monotonic() >= deadline:
                     raise self.timeout.over(f"PostgreSQL {self.place}", text) from None
                 time.sleep(_NAP_S)
+
+
+def _is_usable(raw: psycopg.Connection[Any]) -> bool:
+    """Return whether nothing has arrived since the last use: a server that ends a connection reports it, and closes it."""
+    if raw.closed:
+        return False
+    poll = select.poll()
+    poll.register(raw.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def _close(raw: psycopg.Connection[Any]) -> None:
+    with suppress(psycopg.Error):
+        raw.close()
+
+
+#: Connections of all pipelines of this process.
+IDLE: IdleConnections[psycopg.Connection[Any]] = IdleConnections(_is_usable, _close)
 
 
 def _no_address() -> InvalidPipeline:

@@ -14,7 +14,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.postgres import sql_dialect, target_table
+from resources.destinations.postgres import sql_dialect, table_extras, target_table
 from resources.destinations.postgres.connection import Server, Session
 from resources.destinations.postgres.constraint_violations import violations
 from resources.destinations.postgres.merge_staging import DUPLICATES, copy
@@ -54,6 +54,7 @@ class PostgresEngine(Engine):
     recovery_hint = "restore a backup of the database; or continue in another schema or database (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
+    exchange_refusal = ""
 
     def __init__(self, server: Server, staging: Sequence[Path] = ()) -> None:
         self.server, self.staging = server, tuple(staging)
@@ -66,6 +67,8 @@ class PostgresEngine(Engine):
     required = staticmethod(target_table.required)
     primary_key = staticmethod(target_table.primary_key)
     prepare = staticmethod(target_table.prepare)
+    lost_by_exchange = staticmethod(table_extras.lost_by_exchange)
+    grant_as = staticmethod(table_extras.grant_as)
 
     def describe(self) -> str:
         """See `Engine`."""
@@ -82,6 +85,10 @@ class PostgresEngine(Engine):
     def reading(self) -> AbstractContextManager[Session]:
         """See `Engine`. All statements see one state: otherwise the pipeline's row and its lanes could be of two commits."""
         return self.server.session("ISOLATION LEVEL REPEATABLE READ")
+
+    def reading_fresh(self) -> AbstractContextManager[Session]:
+        """See `Engine`."""
+        return self.server.session("ISOLATION LEVEL REPEATABLE READ", fresh=True)
 
     def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Session]:
         """See `Engine`."""

@@ -88,7 +88,7 @@ def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int |
         return row[0], nothing[1]
 
     failpoint("readback")
-    return store.read(read, nothing)
+    return store.read(read, nothing, fresh=True)
 
 
 def remember_columns(engine: Engine, connection: Connection, table: str) -> Columns:

@@ -17,14 +17,14 @@ from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED, Cleared, TakenBack, take_back
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import STATES, commit_row, range_rows
-from resources.destinations.sql.ledger import ledger_table
+from resources.destinations.sql.ledger import ledger_table, row_balance
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.multi_table import WRITTEN
 from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, HOLDINGS, PIPELINES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 from resources.destinations.sql.store import Store
 
-__all__ = ["clear", "writers"]
+__all__ = ["clear", "other_rows", "writers"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
@@ -62,7 +62,7 @@ def clear(store: Store, tables: Sequence[str], who: str, only: Collection[str] |
             row = connection.execute(found, [marker.id]).fetchone() if exists else None
             return None if row is None else int(row[0])
 
-        return store.read(read, 0 if done else None), Ledger(store.pipeline)
+        return store.read(read, 0 if done else None, fresh=True), Ledger(store.pipeline)
 
     land(marker, store.describe(), attempt, read_back)
     return done[0]
@@ -72,6 +72,18 @@ def writers(store: Store, table: str) -> list[str]:
     """Return the pipelines that have written the table; see `Clearing.writers`."""
     nothing: list[str] = []
     return store.read_ledger(lambda connection: _writers(connection, store.engine.dialect, [table]), nothing)
+
+
+def other_rows(store: Store, table: str) -> int:
+    """Return how many rows of the table no pipeline has written; see `Clearing.other_rows`."""
+
+    def read(connection: Connection) -> int:
+        if not store.engine.table_exists(connection, table):
+            return 0
+        row = connection.execute(f"SELECT count(*) FROM {store.engine.dialect.name(table)}").fetchone()
+        return max(0, int(row[0]) - row_balance.written(connection, table))
+
+    return store.read_ledger(read, 0)
 
 
 def _transaction(

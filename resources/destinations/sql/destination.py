@@ -12,11 +12,14 @@ from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.ledger.totals import Totals
+from kpipe.provenance.facts import Facts, Found
+from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
 from kpipe.verification.verify import Entry, Recount, TableRecount
 from resources.destinations.ledger_rows import clean
-from resources.destinations.sql import clearing, dead_letter_retry
+from resources.destinations.sql import clearing, dead_letter_retry, provenance
+from resources.destinations.sql import exchange as exchanging
 from resources.destinations.sql.batch_commit import (
     COLUMNS,
     LEDGER,
@@ -29,6 +32,7 @@ from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.engine import Engine, TargetTable
 from resources.destinations.sql.ledger import history_tables, history_totals, multi_table, publications, views
 from resources.destinations.sql.ledger import recount as counting
+from resources.destinations.sql.ledger.adopted import adopted_offsets
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
@@ -41,7 +45,7 @@ _E = TypeVar("_E", bound=Engine)
 class SqlDestination(Generic[_E]):
     """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
-    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying` and `Clearing`.
+    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging` and `Traceable`.
 
     Args:
         engine: of the database.
@@ -178,7 +182,8 @@ class SqlDestination(Generic[_E]):
             known = self.engine.columns(connection, table.name).names() if exists else None
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
-            return counting.recount(connection, dialect, self.pipeline, table.name, known, key)
+            foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
+            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
 
         return self.store.read_ledger(read, Recount())
 
@@ -247,7 +252,17 @@ class SqlDestination(Generic[_E]):
 
         return self.store.write(write)
 
-    # -- retry of dead letters, and clearing
+    # -- provenance
+
+    def trace(self, topic: str, partition: int, offset: int) -> Facts:
+        """Return what is recorded about an offset; see `Traceable`."""
+        return provenance.trace(self.store, topic, partition, offset)
+
+    def rows_at(self, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
+        """Return the coordinates of rows; see `Traceable`."""
+        return provenance.rows_at(self.store, table, where, limit)
+
+    # -- retry of dead letters, clearing, and exchange
 
     def letters(self, after: int, limit: int) -> Sequence[DeadLetter]:
         """Return a page of dead letters; see `Replaying`."""
@@ -261,6 +276,30 @@ class SqlDestination(Generic[_E]):
         """Delete all rows of tables, and rewind the ledgers of their pipelines; see `Clearing`."""
         return clearing.clear(self.store, tables, who, only)
 
+    def check_exchange(self) -> None:
+        """Check that tables and ledgers can be exchanged; see `Exchanging`."""
+        exchanging.check_able(self.store)
+
+    def exchange(self, work: Exchange) -> int:
+        """Exchange the tables with rebuilt ones; see `Exchanging`."""
+        return exchanging.exchange(self.store, work)
+
+    def exchanged(self, id: str) -> bool:
+        """Return whether an exchange has been committed; see `Exchanging`."""
+        return exchanging.exchanged(self.store, id)
+
+    def discard(self, pipeline: str, tables: Sequence[str]) -> None:
+        """Drop tables of a pipeline with its ledger; see `Exchanging`."""
+        exchanging.discard(self.store, pipeline, tables)
+
+    def differences(self, names: TableNames, limit: int) -> Coordinates:
+        """Return coordinates that only one of two tables has; see `Exchanging`."""
+        return exchanging.differences(self.store, names, limit)
+
     def writers(self, table: str) -> list[str]:
         """Return the pipelines that have written the table; see `Clearing`."""
         return clearing.writers(self.store, table)
+
+    def other_rows(self, table: str) -> int:
+        """Return how many rows of the table no pipeline has written; see `Clearing`."""
+        return clearing.other_rows(self.store, table)

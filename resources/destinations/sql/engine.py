@@ -151,6 +151,12 @@ class Engine(Protocol):
     def reading(self) -> AbstractContextManager[Any]:
         """Open a connection for reading."""
 
+    def reading_fresh(self) -> AbstractContextManager[Any]:
+        """Open a connection for reading that nothing else has used, as a read-back needs it: a kept one may lead to a server
+        that is not the primary any more.
+        """
+        return self.reading()
+
     @abstractmethod
     def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Any]:
         """Open a connection. Closing it rolls back what is not committed.
@@ -228,6 +234,21 @@ class Engine(Protocol):
     @abstractmethod
     def view_columns(self, connection: Any, view: str, /) -> list[tuple[str, bool]]:
         """Return the columns of a view, each with whether it is an instant."""
+
+    # -- exchange of a rebuilt table
+
+    @property
+    def exchange_refusal(self) -> str:
+        """Return why tables and ledger cannot be exchanged in one transaction; empty if they can."""
+        return "it renames no tables in a transaction"
+
+    def lost_by_exchange(self, connection: Any, live: str, rebuilt: str, /) -> Sequence[str]:
+        """Return what belongs to the live table and not to the rebuilt one, and would be missing after the exchange."""
+        return ()
+
+    def grant_as(self, connection: Any, live: str, rebuilt: str, /) -> None:
+        """Grant the privileges of the live table on the rebuilt one. By default there are none."""
+        return
 
     # -- rows
 

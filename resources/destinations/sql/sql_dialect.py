@@ -17,6 +17,10 @@ def quote(*names: str) -> str:
 class Result(Protocol):
     """The result of a statement."""
 
+    @property
+    def description(self) -> Any:
+        """The columns, as tuples that begin with the name (PEP 249)."""
+
     def fetchone(self) -> Any:
         """Return the next row, or None at the end."""
 
@@ -88,6 +92,11 @@ class Dialect:
     def ending(self) -> str:
         """Return the end of a CREATE TABLE statement, after the columns."""
         return ""
+
+    def add_column(self, connection: Any, table: str, name: str, kind: str) -> None:
+        """Add a column to one of the ledger's tables, as its last one, unless the table has it."""
+        column = f"{quote(name)} {self.column(name, kind, False)}"
+        connection.execute(f"ALTER TABLE {quote(table)} ADD COLUMN IF NOT EXISTS {column}")
 
     def rows(self, columns: Sequence[tuple[str, str]], first: int) -> str:
         """Return a `SELECT` of rows with these names and types. Its parameters begin with `$<first>`; `given` returns them.

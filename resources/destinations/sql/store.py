@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Store:
-    """One pipeline's tables in a database. Each call opens a connection and closes it.
+    """One pipeline's tables in a database. Each call takes a connection and gives it back.
 
     Attributes:
         engine: of the database.
@@ -57,8 +57,13 @@ class Store:
         """Open a connection for a commit. Closing it rolls back what is not committed; see `Engine.writing`."""
         return self.engine.writing(self.is_keyed, row_bytes)
 
-    def read(self, work: Callable[[Connection], _T], default: _T) -> _T:
-        """Return the result of `work` over a new connection, or the default if there is no database.
+    def read(self, work: Callable[[Connection], _T], default: _T, fresh: bool = False) -> _T:
+        """Return the result of `work` over a connection, or the default if there is no database.
+
+        Args:
+            work: reads.
+            default: of a database that does not exist.
+            fresh: whether the connection must be new; see `Engine.reading_fresh`.
 
         Raises:
             LedgerMismatch: the ledger's tables are damaged.
@@ -67,7 +72,7 @@ class Store:
         if not self.engine.exists():
             return default
         try:
-            with self.engine.reading() as connection:
+            with self.engine.reading_fresh() if fresh else self.engine.reading() as connection:
                 return work(connection)
         except self.engine.errors as error:
             if self.engine.classify(error, "").damage:

@@ -12,6 +12,7 @@ from kpipe.batch.table_write import ByLane
 from kpipe.definition.pipeline import Into
 from kpipe.ledger import format_version
 from kpipe.ledger.ledger import Lane, LaneChange, Step
+from kpipe.ledger.tail import Tail
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 
@@ -121,7 +122,9 @@ def _source_of(said: list[Any]) -> PartitionId:
 
 
 def _lane(lane: Lane | None) -> list[Any] | None:
-    return None if lane is None else [_source(lane.source), lane.start, lane.next, lane.end, lane.kind]
+    if lane is None:
+        return None
+    return [_source(lane.source), lane.start, lane.next, lane.end, lane.kind, lane.tail and lane.tail.text]
 
 
 def _lane_of(said: list[Any] | None) -> Lane | None:
@@ -129,8 +132,8 @@ def _lane_of(said: list[Any] | None) -> Lane | None:
 
 
 def _known(said: list[Any]) -> Lane:
-    source, start, following, end, kind = said
-    return Lane(_source_of(source), start, following, end, kind)
+    source, start, following, end, kind, *more = said  # before format 2, without a fingerprint
+    return Lane(_source_of(source), start, following, end, kind, Tail.read(next(iter(more), None), following))
 
 
 def _with_tables(said: dict[str, Any]) -> None:
@@ -144,4 +147,4 @@ def _with_tables(said: dict[str, Any]) -> None:
 
 
 #: By the format that each upgrades from: the batch may have been begun by an older kpipe.
-STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: _with_tables}
+STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: _with_tables, 1: format_version.unchanged}

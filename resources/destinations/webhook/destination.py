@@ -19,6 +19,7 @@ from kpipe.definition.pipeline import Into, Policy
 from kpipe.errors import DeadLettersExceeded, DestinationError, KpipeError, LedgerMismatch
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
+from kpipe.provenance.facts import Facts, Found
 from kpipe.schema.columns import Columns
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.sql.ledger.history_tables import check_letters
@@ -210,6 +211,14 @@ class WebhookDestination:
     def history(self) -> Sequence[Entry]:
         """Return every committed range of the pipeline, in order of commit."""
         return self._book.history()
+
+    def trace(self, topic: str, partition: int, offset: int) -> Facts:
+        """Return what is recorded about an offset; see `Traceable`. Its rows are receipts."""
+        return self._book.trace(topic, partition, offset)
+
+    def rows_at(self, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
+        """Return the coordinates of receipts; see `Traceable`."""
+        return self._book.rows_at(table, where, limit)
 
     def recount(self) -> Recount:
         """Count receipts and dead letters again."""

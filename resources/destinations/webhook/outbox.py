@@ -29,6 +29,7 @@ from kpipe.batch.batch import Commit, StagedFile
 from kpipe.definition.pipeline import Into
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.webhook.commit_codec import fixed, from_text, to_text
+from resources.durable_files import make_folder, sync
 
 __all__ = ["Outbox", "Pinned", "Receipt", "Receipts"]
 
@@ -112,7 +113,7 @@ class Outbox:
         Raises:
             DestinationBusy: another process has the lock.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder, 0o700)
         until = time.monotonic() + timeout_s
         with (self.folder / "lock").open("a+") as file:
             while True:
@@ -164,14 +165,14 @@ class Outbox:
         """
         new = self.folder / f".{uuid.uuid4().hex}"
         try:
-            new.mkdir(mode=0o700, parents=True)
+            make_folder(new, 0o700)
             for file in (*commit.only.files, *commit.dead_letters):
                 _same(Path(file.path), new / Path(file.path).name)
             with (new / "commit.json").open("w", encoding="utf-8") as text:
                 text.write(to_text(commit, into))
                 text.flush()
                 os.fsync(text.fileno())
-            _synced(new)
+            sync(new)
             try:
                 new.rename(self._pending)
             except OSError:
@@ -180,8 +181,7 @@ class Outbox:
                 raise DestinationBusy(
                     f"pipeline {self._pipeline}: another batch is being sent", "run it again: the pending batch is finished first"
                 ) from None
-            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):  # all are new at the first batch
-                _synced(folder)
+            sync(self.folder)
         except OSError as error:
             raise DestinationError(
                 f"pipeline {self._pipeline}: batch {commit.id} cannot be stored in {self.folder}: {error}",
@@ -209,7 +209,7 @@ class Outbox:
         with suppress(FileNotFoundError):
             if json.loads((self._pending / "commit.json").read_text(encoding="utf-8"))["id"] == batch:
                 self._pending.rename(self.folder / name)
-                _synced(self.folder)
+                sync(self.folder)
 
     def _kept(self, commit: Commit) -> Commit:
         def moved(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
@@ -224,12 +224,4 @@ def _same(file: Path, to: Path) -> None:
         os.link(file, to)
     except OSError:  # another file system: no hard link
         shutil.copyfile(file, to)
-        _synced(to)
-
-
-def _synced(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(to)

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from kpipe.errors import InvalidPipeline, NotAvailable
 from resources.extras import require
 
-__all__ = ["check", "chosen", "driver_address", "is_local"]
+__all__ = ["SWITCH", "check", "chosen", "driver_address", "is_local", "uses_service"]
+
+SWITCH = "KPIPE_SPARK"
+"""`service`: runs use the Spark of `kpipe serve`."""
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?")
 _STANDALONE = re.compile(r"spark://[^\s/:,]+:\d+(,[^\s/:,]+:\d+)*")
@@ -27,6 +30,18 @@ def chosen(master: str | None = None, environ: Mapping[str, str] | None = None) 
     return master or values.get("KPIPE_SPARK_MASTER") or "local[*]"
 
 
+def uses_service(environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether runs use the Spark of `kpipe serve`, and start none.
+
+    Raises:
+        InvalidPipeline: the variable has another value.
+    """
+    value = (os.environ if environ is None else environ).get(SWITCH, "")
+    if value not in ("", "service"):
+        raise InvalidPipeline(f"{SWITCH}: expected service, found {value!r}", f"export {SWITCH}=service, or unset it")
+    return bool(value)
+
+
 def is_local(master: str) -> bool:
     """Return True if tasks run on this machine, in one JVM with the driver."""
     return _LOCAL.fullmatch(master) is not None
@@ -37,10 +52,11 @@ def check(master: str | None = None, environ: Mapping[str, str] | None = None) -
 
     Raises:
         NotAvailable: PySpark is not installed, or the master cannot run kpipe's tasks; the message contains the reason.
-        InvalidPipeline: Spark does not support such a master, or its configuration folder is not set.
+        InvalidPipeline: Spark does not support such a master, its configuration folder is not set, or KPIPE_SPARK is invalid.
     """
     values = os.environ if environ is None else environ
     require("spark", "a run")
+    uses_service(values)
     url = chosen(master, values)
     where = "KPIPE_SPARK_MASTER" if master is None else "the Spark resource's master"
     if url.startswith("sc://"):

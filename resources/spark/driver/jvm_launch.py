@@ -16,6 +16,7 @@ from subprocess import Popen
 from typing import Any
 
 from resources import native
+from resources.secret_references import passes
 from resources.spark.driver.class_archive import ClassArchive
 
 __all__ = ["DENY_ATTACH", "environment", "options", "started_clean"]
@@ -49,13 +50,19 @@ def environment(values: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in values.items()
-        if _NAMES.fullmatch(name) and (name in _HARMLESS or _OWN.fullmatch(name) or not _CREDENTIAL.fullmatch(name))
+        if passes(name)  # to commands, which workers run, too
+        or (_NAMES.fullmatch(name) and (name in _HARMLESS or _OWN.fullmatch(name) or not _CREDENTIAL.fullmatch(name)))
     }
 
 
 # HotSpot dumps its heap for any process of the same user that attaches to it (jcmd, jmap). It also writes counters and its
 # command line to a file that these processes can read.
 DENY_ATTACH = "-XX:+DisableAttachMechanism -XX:-UsePerfData"
+
+
+# Ctrl-C must not end the JVM before this process. PySpark would ignore the signal in Python after a fork, which is a copy of a
+# process with threads of DuckDB and librdkafka: the copy crashed (SIGSEGV) while other pipelines of a service were at work.
+_IGNORING_SIGINT = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 
 
 @contextmanager
@@ -76,7 +83,8 @@ def started_clean(output: int, archive: ClassArchive | None = None) -> Iterator[
         clean = environment(env)
         if archive is not None:
             command, clean = _direct(command, clean, archive)
-        process: Popen[bytes] = start(command, env=clean, **{"stdout": output, "stderr": output, **more})
+        more.pop("preexec_fn", None)
+        process: Popen[bytes] = start([*_IGNORING_SIGINT, *command], env=clean, **{"stdout": output, "stderr": output, **more})
         return process
 
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:

@@ -107,17 +107,17 @@ def sent(job: JobSpec) -> JobSpec:
 
 
 def stored(job: JobSpec) -> JobSpec:
-    """Add the object store's credentials to the job: workers do not look up credentials themselves."""
-    return replace(job, store=_access(job.staging))
+    """Add the object store's credentials, unless the job has some: workers do not look up credentials themselves."""
+    return job if job.store is not None else replace(job, store=_access(job.staging))
 
 
 def _access(staging: str) -> StoreAccess | None:
     """Return this process's current access to the store; read for each batch, because credentials of roles expire."""
     if not is_remote(staging):
         return None
-    from resources.object_store.s3 import store
+    from resources.object_store.clients import store
 
-    return store().access()
+    return store(staging).access()
 
 
 def look(context: SparkContext, staging: str, log: Path | None = None) -> list[str]:
@@ -188,7 +188,7 @@ def _probe(items: Iterable[int], folder: str, token: str, access: StoreAccess | 
     """Return from a task: host, file that it wrote, and the problem or an empty text."""
     sum(items)  # Spark does not reuse a worker that has not read all of its input
     if access is not None:
-        from resources.object_store.s3 import use
+        from resources.object_store.clients import use
 
         use(access)
     file = f"{folder}/{uuid.uuid4().hex}"
@@ -212,9 +212,9 @@ def _differs(file: str, token: str) -> str:
 
 def _write(file: str, text: str, new_folder: bool = True) -> None:
     if is_remote(file):
-        from resources.object_store.s3 import store
+        from resources.object_store.clients import store
 
-        store().put(file, text.encode())
+        store(file).put(file, text.encode())
         return
     if new_folder:
         Path(file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -224,9 +224,9 @@ def _write(file: str, text: str, new_folder: bool = True) -> None:
 def _clear(folder: str) -> None:
     with suppress(OSError):
         if is_remote(folder):
-            from resources.object_store.s3 import store
+            from resources.object_store.clients import store
 
-            for entry in store().listed(f"{folder}/"):
-                store().remove(entry.uri)
+            for entry in store(folder).listed(f"{folder}/"):
+                store(folder).remove(entry.uri)
         else:
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,10 +11,10 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.schema.columns import Columns
 from resources.home import Home
 from resources.kafka.client_config import client_config
-from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
+from resources.sources.open_source import connector_of
 from resources.spark.driver.stager import SparkStager
 from resources.spark.task import range_task
 from resources.spark.task.task_spec import JobSpec, ProgramSpec
@@ -55,7 +55,7 @@ class LocalStager(SparkStager):
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
         job = self._shaped(batch, tables, program, closed)
-        return [range_task.stage(job, Piece(step.source, step.range)) for step in batch.steps]
+        return [range_task.stage(job, Piece.of(step, step.range)) for step in batch.steps]
 
 
 class _Aside:
@@ -90,13 +90,14 @@ def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes | memoryvie
     job = JobSpec(
         batch="extract",
         config=client_config(pipeline.source),
+        connector=connector_of(pipeline),
         staging="",
         format=pipeline.format,
         tables=(),
         program=ProgramSpec("", None, "", stdin=stdin, several_topics=pipeline.source.multi_topic),
     )
     aside = _Aside()
-    with RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range) as reader:
+    with job.reader(piece) as reader:
         feed = Feed(job, piece, reader, aside, {})
         for block in feed:
             write(block)

@@ -11,7 +11,7 @@ from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
-from kpipe.errors import KpipeError, WorkerLost
+from kpipe.errors import KpipeError, LogTruncated, WorkerLost
 from resources.spark.driver import transport_security, worker_retirement
 from resources.spark.task.task_spec import Failure, JobSpec
 
@@ -38,7 +38,7 @@ def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[
         At most `cores` lists, fewer for a small batch, none empty, with about the same number of offsets each.
     """
     share, steps = max(smallest, -(-batch.span // max(1, cores))), batch.steps
-    pieces = [Piece(step.source, part) for step in steps for part in step.range.split(-(-len(step.range) // share), smallest)]
+    pieces = [Piece.of(step, part) for step in steps for part in step.range.split(-(-len(step.range) // share), smallest)]
     worth = -(-(batch.span + _RANGE_RECORDS * len(pieces)) // _TASK_RECORDS)
     tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces), worth))]
     loads = [(0, index) for index in range(len(tasks))]  # a heap: a linear search takes seconds for thousands of pieces
@@ -65,9 +65,16 @@ def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Pie
         raise lost(f"batch {job.batch}", error) from error
     failures = [item for item in results if isinstance(item, Failure)]
     if failures:
-        # A retriable error must not hide an error that needs a fix.
-        raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
+        raise _first(failure.error() for failure in failures)
     return [item for item in results if isinstance(item, RangeReport)]
+
+
+def _first(errors: Iterable[KpipeError]) -> KpipeError:
+    """Return the error to raise: an error that needs a fix before a retriable one; all logs that were cut are one error."""
+    found = sorted(errors, key=lambda error: (not isinstance(error, LogTruncated), error.retriable))
+    if isinstance(found[0], LogTruncated):
+        found[0].others = tuple(error for error in found[1:] if isinstance(error, LogTruncated))
+    return found[0]
 
 
 def choose_pool(context: SparkContext, pool: str) -> None:
@@ -107,7 +114,9 @@ def lost(doing: str, error: Exception) -> KpipeError:
     cause = re.search(r"^: (?:[\w.$]+: )?(.+)", text, re.MULTILINE)  # follows Py4J's own line
     first = cause[1] if cause else text.strip().partition("\n")[0]
     reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else first
-    return KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
+    found = KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
+    found.may_quote = True  # an exception of a task
+    return found
 
 
 def without_python(doing: str, host: str, message: str) -> KpipeError | None:

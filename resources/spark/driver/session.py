@@ -30,8 +30,9 @@ _LOG_BYTES = 1_000_000  # a longer log is truncated
 
 def started() -> bool:
     """Return True if this process has a SparkContext."""
-    module = sys.modules.get("pyspark")
-    return module is not None and module.SparkContext._active_spark_context is not None
+    # Another thread may be importing PySpark: the module exists before its class.
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return context is not None and context._active_spark_context is not None
 
 
 def start(home: Path, master: str | None = None, more: Mapping[str, str] | None = None) -> SparkContext:
@@ -52,8 +53,12 @@ def start(home: Path, master: str | None = None, more: Mapping[str, str] | None 
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
     config = {**settings(home, master), **(more or {})}
-    with prepared(home, config):
-        context = SparkContext(conf=SparkConf().setAll(list(config.items())))
+    try:
+        with prepared(home, config):
+            context = SparkContext(conf=SparkConf().setAll(list(config.items())))
+    except BaseException:
+        _end_gateway()
+        raise
     _let_the_jvm_go_first(context)
     if not is_local(str(context.master)):
         # The JVM ends the application when its parent exits; in a container, however, it is killed together with its parent.
@@ -71,6 +76,22 @@ def start_early(home: Path) -> None:
     """
     if is_local(chosen()) and not started():
         early_start.begin(lambda: start(home))
+
+
+def _end_gateway() -> None:
+    """End the JVM of a session that did not start: PySpark would use it again, even if it is dead."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None or SparkContext._active_spark_context is not None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    with suppress(Exception):  # its connections are broken
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
 
 
 def _stop(context: SparkContext) -> None:
@@ -122,7 +143,7 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
         if rejection is not None:
             raise rejection from error
         lines = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
-        tail = "; ".join(lines[-3:])
+        tail = "; ".join(lines[-3:]) or " ".join(str(error).split())
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
 
 

@@ -1,21 +1,18 @@
-"""Check the variables of the pipeline's program, and ship it to Spark's workers."""
+"""Check the variables of the pipeline's program, and copy it for Spark's workers."""
 
 from __future__ import annotations
 
 import shutil
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from resources.home import Home
 from transforms.preflight import Resolved
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
-__all__ = ["check_variables", "ship"]
+__all__ = ["check_variables", "copied"]
 
 
 def check_variables(pipeline: Pipeline, environ: Mapping[str, str]) -> None:
@@ -29,12 +26,11 @@ def check_variables(pipeline: Pipeline, environ: Mapping[str, str]) -> None:
         raise InvalidPipeline(f"transform.env lists {missing[0]}, which is not set", f"export {missing[0]}=...")
 
 
-def ship(context: SparkContext, home: Home, program: Resolved) -> str:
-    """Copy a program to every worker and return its name there.
+def copied(home: Home, program: Resolved) -> Path:
+    """Copy a program to the home, from where Spark sends it to workers, and return the copy.
 
     Spark rejects a second file of the same name with other content. A program may change between two runs of one
-    session, so the name contains the hash. Archives are shipped as files and unpacked by kpipe, which rejects members
-    that lead outside; Spark's own unpacking does not check.
+    session, so the name contains the hash.
     """
     name = f"{program.version}-{program.file.name}"
     copy = home.path / "programs" / name
@@ -43,5 +39,4 @@ def ship(context: SparkContext, home: Home, program: Resolved) -> str:
     shutil.copyfile(program.file, temporary)  # copied for each run: a corrupt copy, which workers reject, must not stay
     temporary.chmod(0o700)
     temporary.replace(copy)
-    context.addFile(str(copy))
-    return name
+    return copy

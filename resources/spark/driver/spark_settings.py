@@ -75,6 +75,9 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         "spark.driver.defaultJavaOptions": jvm_launch.options(scratch(home)),
         "spark.python.daemon.module": "resources.spark.driver.python_daemon",
         "spark.python.worker.reuse": "true",
+        # Spark checks every 2 s whether a task was cancelled, then waits for so long before it kills the task's worker. Nothing
+        # that a task has written is used without its report.
+        "spark.python.task.killTimeout": "100ms",
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(scratch(home)),
         "spark.log.level": "ERROR",

@@ -1,8 +1,9 @@
-"""The stager of kpipe/interfaces.py on Spark: ship the program, spread the ranges over tasks, collect reports."""
+"""The stager of kpipe/interfaces.py on Spark: describe the job of a batch, have its tasks run, collect reports."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -29,15 +30,15 @@ from resources.destinations import WITHOUT_NUL
 from resources.destinations.value_limits import limits_of
 from resources.duckdb_engine.expression_checks import checked_selection
 from resources.home import Home
-from resources.kafka.client_config import client_config, registry_access, secrets
+from resources.kafka.client_config import client_config, registry_access
 from resources.lookups.loader import Lookups, no_tables
 from resources.lookups.table_source import Asking
 from resources.schema_registry.config import check_registry
-from resources.spark.cluster.master import is_local
+from resources.sources.open_source import connector_of, without_first_lines
+from resources.spark.driver.batch_runner import BatchRunner
+from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
-from resources.spark.driver.remote_workers import RemoteWorkers, stored
-from resources.spark.driver.scheduling import choose_pool, run_pieces, share_out
-from resources.spark.driver.ship_program import check_variables, ship
+from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
 from resources.spark.task.projection_plan import shaped
@@ -63,7 +64,8 @@ class SparkStager:
     Args:
         pipeline: the definition.
         home: where files are staged.
-        spark: returns the SparkContext; called at the first batch, so that a run with nothing to do starts no JVM.
+        spark: returns the SparkContext, or what runs batches instead; called at the first batch, so that a run with nothing
+            to do starts no JVM.
         environ: values for templates and for the program's variables.
         required: returns the table's NOT NULL columns; called once, and only if such rows do not fail the batch.
         `ask`: sends the queries of lookups to the destination.
@@ -76,28 +78,28 @@ class SparkStager:
         self,
         pipeline: Pipeline,
         home: Home,
-        spark: Callable[[], SparkContext],
+        spark: Callable[[], SparkContext | BatchRunner],
         environ: Mapping[str, str] | None = None,
         required: Callable[[Pipeline], Collection[str]] = lambda _: (),
         ask: Asking = no_tables,
     ) -> None:
         self._pipeline, self._home, self._spark, self._required = with_files(pipeline), home, spark, required
+        self._defined, self._pipeline = self._pipeline, without_first_lines(self._pipeline)
         self._parts, self._fan_out = table_pipelines(self._pipeline), fans_out(pipeline)
         self._stage = home.stage
         self._environ = os.environ if environ is None else environ
-        self._config = client_config(pipeline.source, self._environ)
-        self._access = registry_access(pipeline.source, self._environ)
+        client_config(pipeline.source, self._environ, read=False)
+        access = registry_access(pipeline.source, self._environ, read=False)
         for kind in (pipeline.format, pipeline.key_format):
-            check_registry(kind, self._access)
+            check_registry(kind, access)
         self._program = resolved_program(pipeline)
         self._selections = [checked_selection(part) for part in self._parts]
         self._lookups = Lookups(pipeline, lookups_of(self._selections), ask, self._environ)
         self._never_null: list[frozenset[str]] | None = None
         self._seen: Columns | None = None  # columns of the sample, read once a run
         self._shipped: ProgramSpec | None = None
-        self._context: SparkContext | None = None
-        self._remote_workers = RemoteWorkers(home.path / "logs" / "spark.log")
-        self._group = ""  # Spark's job group while a batch is staged
+        self._runner: BatchRunner | None = None
+        self._given_up = threading.Event()
         self._poison_records, self._refused = dict[PartitionId, Mapping[int, str]](), dict[PartitionId, Mapping[int, str]]()
         if self._program is not None:
             self._spec(str(self._program.file))  # report a missing variable before anything starts
@@ -108,6 +110,7 @@ class SparkStager:
         Raises:
             InvalidPipeline: a CSV pipeline has no column names and no table.
         """
+        self._name_fields(batch)
         pipeline, chosen = self._parts[table], self._selections[table]
         if pipeline.format.type == "csv" and not (pipeline.format.fields or pipeline.declared):
             raise InvalidPipeline(
@@ -131,14 +134,17 @@ class SparkStager:
         """Return columns inferred from the first records, before expressions are applied."""
         if self._seen is not None:
             return self._seen
+        self._name_fields(batch)
         spec = self._spec(str(self._program.file)) if self._program else None
-        job = self._job(batch, (), spec)
+        self._given_up.clear()
+        job = replace(self._job(batch, (), spec), cancelled=self._given_up.is_set)
         payloads: list[bytes] = []
         keys: list[bytes] = []
         written = Columns()
         topics = len({step.source.topic for step in batch.steps})
         for step in _spread(batch.steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
-            part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
+            size = _SAMPLE_RECORDS * (job.connector.record_size if job.connector is not None else 1)
+            part = Range(step.range.start, min(step.range.end, step.range.start + size))
             piece, sample = Piece(step.source, part), list[bytes]()
             if spec is not None and spec.arrow:
                 found, poison_records = range_task.sample_columns(job, piece)
@@ -155,25 +161,15 @@ class SparkStager:
         bounds = named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
         columns = written
         if pipeline.format.type != "arrow":
-            columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, self._access, *bounds)
+            access = registry_access(pipeline.source, self._environ)
+            columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
         self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
-        context = self._context = self._context or self._spark()
-        job = self._shaped(batch, tables, self._ship(context), closed)
-        job = replace(job, lookups=self._lookups.shipped(context))
-        choose_pool(context, self._pipeline.name)
-        self._group = batch.id
-        try:
-            if is_local(str(context.master)):
-                reports = run_pieces(context, stored(job), share_out(batch, context.defaultParallelism))
-            else:
-                reports = self._remote_workers.run(context, job, batch)
-            self._remote_workers.took(reports)
-        finally:
-            self._group = ""
+        runner = self._runner = self._runner or self._new_runner()
+        reports = runner.run(batch, self._shaped(batch, tables, self._ship(), closed), self._pipeline.name)
         for report in reports:
             if report.poison_records:
                 self._poison_records[report.source] = {**self._poison_records.get(report.source, {}), **report.poison_records}
@@ -181,7 +177,7 @@ class SparkStager:
 
     def work(self) -> Work:
         """See `Spread`."""
-        return self._remote_workers.work(self._context)
+        return self._runner.work() if self._runner is not None else Work()
 
     def refuse(self, records: Mapping[PartitionId, Mapping[int, str]]) -> bool:
         """See `Refusing`."""
@@ -191,20 +187,37 @@ class SparkStager:
         return more
 
     def give_up(self) -> None:
-        """See `Stager`."""
-        if self._group and self._context is not None:
-            self._context.cancelJobGroup(self._group)
+        """See `Stager`. Ends a program that runs for a sample, too."""
+        self._given_up.set()
+        if self._runner is not None:
+            self._runner.cancel()
+
+    def _new_runner(self) -> BatchRunner:
+        spark = self._spark()
+        return spark if isinstance(spark, BatchRunner) else ContextRunner(spark, self._home.path / "logs" / "spark.log")
 
     def _shaped(
         self, batch: Batch, tables: Sequence[Columns], program: ProgramSpec | None, closed: Sequence[Closed] = ()
     ) -> JobSpec:
         """Return the job with expressions and constraints for every table."""
+        self._name_fields(batch)
         if self._never_null is None:
             checks_null = self._pipeline.errors.constraint != "fail"
             self._never_null = [frozenset(self._required(part) if checks_null else ()) for part in self._parts]
         whys: Sequence[Closed | None] = closed or [None] * len(tables)
         specs = [self._table(batch, at, *of) for at, of in enumerate(zip(tables, whys, strict=True))]
         return self._job(batch, specs, program)
+
+    def _name_fields(self, batch: Batch) -> None:
+        """Name the fields as the first file of a run does, if files name them; a task uses the names of its own file."""
+        files = self._pipeline.source.files
+        if files is None or not files.header or self._pipeline.format.fields is not None or not batch.steps:
+            return
+        connector = connector_of(self._defined, self._environ)
+        names = connector.header(batch.steps[0].source.topic.name) if connector is not None else None
+        kind = self._pipeline.format.model_copy(update={"fields": list(names or ())})
+        self._pipeline = self._pipeline.model_copy(update={"format": kind})
+        self._parts = table_pipelines(self._pipeline)
 
     def _table(self, batch: Batch, at: int, columns: Columns, closed: Closed | None) -> TableSpec:
         """Return a table's part of the job."""
@@ -231,7 +244,8 @@ class SparkStager:
         self._poison_records, self._refused = _inside(self._poison_records, ranges), _inside(self._refused, ranges)
         return JobSpec(
             batch=batch.id,
-            config=self._config,
+            pipeline=self._pipeline.name,
+            config=client_config(self._pipeline.source, self._environ),  # read again: credentials may have been replaced
             staging=self._stage,
             programs=str(self._home.path / "programs"),
             format=self._pipeline.format,
@@ -242,19 +256,20 @@ class SparkStager:
             extras=tuple(name for name in extras if name in self._pipeline.coordinates),
             program=program,
             key=self._pipeline.key_format,
-            access=self._access,
+            access=registry_access(self._pipeline.source, self._environ),
             poison_records=self._poison_records,
             refused=self._refused,
             lookups=self._lookups.of_batch(batch.id),
             fan_out=self._fan_out,
             limits=limits_of(self._pipeline),
+            connector=connector_of(self._defined, self._environ),
             ordered=self._pipeline.into.type in _ORDERED,
         )
 
-    def _ship(self, context: SparkContext) -> ProgramSpec | None:
-        """Ship the program to Spark, once a session."""
+    def _ship(self) -> ProgramSpec | None:
+        """Copy the program for Spark's workers, once a run."""
         if self._program is not None and self._shipped is None:
-            self._shipped = self._spec(ship(context, self._home, self._program))
+            self._shipped = self._spec(str(copied(self._home, self._program)))
         return self._shipped
 
     def _spec(self, file: str) -> ProgramSpec:
@@ -275,7 +290,7 @@ class SparkStager:
             several_topics=self._pipeline.source.multi_topic,
             deletes=self._pipeline.into.on_null == "delete",
             env={name: self._environ[name] for name in transform.env},
-            secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
+            secrets=tuple(self._environ[name] for name in transform.env),
         )
 
 

@@ -61,7 +61,7 @@ def credentials(job: JobSpec | StoreAccess) -> Iterator[str]:
         if any(value for _, value in job.secrets):
             yield "the object store's keys"
         return
-    if secrets_in(job.config):
+    if secrets_in(job.config) or (job.connector is not None and any(job.connector.secrets)):
         yield "source.credentials"
     if job.access is not None and job.access.secrets:
         yield "the schema registry's credentials"

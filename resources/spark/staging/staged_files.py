@@ -5,8 +5,8 @@
 Paths contain ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Failures
 remove nothing; `collect_garbage` removes folders later, by reference and age.
 
-In an object store, the folder is `s3://bucket/key`. A file is first written to a nameless file in Spark's scratch folder,
-then uploaded in one request with its hash. The store rejects other bytes, and returns the hash to the commit.
+In an object store, the folder is a prefix such as `s3://bucket/key`. A file is first written to a nameless file in
+Spark's scratch folder, then uploaded with its hash. The store rejects other bytes, and returns the hash to the commit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kpipe.batch.batch import StagedFile
 from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.failpoints import failpoint
+from resources.durable_files import sync
 from resources.object_store.uri import is_remote
 
 if TYPE_CHECKING:
@@ -82,16 +83,18 @@ class _Hashed:
         """Make the file durable under its final name."""
         self._file.flush()
         if is_remote(self._path):
-            from resources.object_store.s3 import LARGEST, store
+            from resources.object_store.clients import store
 
-            if self.size > LARGEST:
-                raise OSError(errno.EFBIG, "an object cannot be larger than 5 GiB; make batches smaller")
+            held = store(self._path)
+            if self.size > held.largest:
+                limit = f"{held.largest >> 30:,} GiB"
+                raise OSError(errno.EFBIG, f"an object cannot be larger than {limit}; make batches smaller")
             self._file.seek(0)
-            store().put(self._path, self._file, self.sha256.hexdigest())
+            held.put(self._path, self._file, self.sha256.hexdigest())
         else:
             os.fsync(self._file.fileno())
-            _sync_folder(Path(self._path).parent)
-            _sync_folder(Path(self._path).parent.parent)
+            sync(Path(self._path).parent)
+            sync(Path(self._path).parent.parent)
 
     def close(self) -> None:
         if not self.closed:
@@ -213,14 +216,6 @@ class StagingWriter:
         return error_class(f"cannot write {self._path}: {error.strerror or error}", hint)
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def discard(root: Path | str, batch: str) -> None:
     """Remove the files of a batch whose commit was read back: the destination has its own copy of them."""
     if not _BATCH.fullmatch(batch):
@@ -268,12 +263,12 @@ def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float 
 
 def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) -> list[str]:
     """Remove objects instead of folders. Ages are by the store's clock; clocks differ by less than a day."""
-    from resources.object_store.s3 import store
+    from resources.object_store.clients import store
 
-    removed = []
-    for batch in store().folders(f"{root}/"):
+    removed, held = [], store(root)
+    for batch in held.folders(f"{root}/"):
         if _BATCH.fullmatch(batch):
-            ages = [moment - entry.modified for entry in store().listed(f"{root}/{batch}/")]
+            ages = [moment - entry.modified for entry in held.listed(f"{root}/{batch}/")]
             if landed(batch) or min(ages, default=0) > HORIZON_S:
                 _empty(f"{root}/{batch}/")
                 removed.append(batch)
@@ -281,10 +276,11 @@ def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) ->
 
 
 def _empty(prefix: str) -> None:
-    from resources.object_store.s3 import store
+    from resources.object_store.clients import store
 
-    for entry in store().listed(prefix):
-        store().remove(entry.uri)
+    held = store(prefix)
+    for entry in held.listed(prefix):
+        held.remove(entry.uri)
 
 
 def _remove(folder: Path) -> None:

@@ -11,7 +11,7 @@ from resources.spark.task.task_spec import JobSpec
 
 __all__ = ["NOT_SHARED", "arrived", "here"]
 
-NOT_SHARED = "set KPIPE_STAGING to a folder that this machine and all workers share, or to s3://bucket/key"
+NOT_SHARED = "set KPIPE_STAGING to a folder that this machine and all workers share, or to an object store"
 
 
 def here() -> str:
@@ -33,7 +33,7 @@ def arrived(job: JobSpec) -> None:
         StagingFailed: the folder does not exist.
     """
     if is_remote(job.staging):
-        from resources.object_store.s3 import use
+        from resources.object_store.clients import use
 
         use(job.store)
     elif not Path(job.staging, job.batch).is_dir():

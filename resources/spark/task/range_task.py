@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kpipe.batch.batch import Piece, RangeReport
-from kpipe.errors import KpipeError, TransformFailed
+from kpipe.errors import KpipeError, LogTruncated, TransformFailed
 from kpipe.failpoints import failpoint
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
@@ -35,16 +35,25 @@ __all__ = ["SAMPLE_BYTES", "run", "sample", "sample_columns", "sample_keys", "st
 
 
 def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
-    """Stage each piece in turn until one fails. A failure is returned as a result, never raised."""
-    shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
+    """Stage each piece in turn until one fails. A failure is returned as a result, never raised; so is each log that was cut."""
+    shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), list[RangeReport](), ""
+    cut: list[Failure] = []
     host = here() if job.remote else ""
     try:
         if job.remote or job.store is not None:
             arrived(job)
         for piece, reader in _ahead(job, pieces):
             where = f"{piece.source} {piece.range}"
-            reports.append(stage(job, piece, attempt, reader, shared))
+            try:
+                reports.append(stage(job, piece, attempt, reader, shared))
+            except LogTruncated as error:  # the others are read, so that one run finds all of them
+                error.record = (piece.source, error.offset)
+                cut.append(Failure.of(error, traceback.format_exc(), host))
             failpoint("collect.partial")
+        if cut:
+            shared.abandon()
+            yield from cut
+            return
         for report in shared.finish(reports):
             yield replace(report, host=host) if host else report
     except KpipeError as error:
@@ -90,7 +99,7 @@ def stage(
         RecordRejected: the policy is `fail`.
         StagingFailed: a file could not be written.
     """
-    known = job.poison_records.get(piece.source, {})
+    job, known = job.of_piece(piece), job.poison_records.get(piece.source, {})
     try:
         return _stage(job, piece, attempt, known, reader or job.reader(piece), shared)
     except TransformFailed as error:
@@ -106,18 +115,30 @@ def stage(
 def _stage(
     job: JobSpec, piece: Piece, attempt: int, without: Mapping[int, str], reader: RangeReader, shared: Shared | None
 ) -> RangeReport:
-    began = time.monotonic()
+    began, clock = time.monotonic(), time.time()
     output = RangeOutput(job, piece, shared)
     try:
         with reader:
+            given = before = 0
             if job.program is None:
                 _plain(job, reader, output)
-                return output.finish(reader.count, reader.bytes, time.monotonic() - began)
-            given, before = transformed(job, piece, reader, output, attempt, without)
-            return output.finish(reader.count, reader.bytes, time.monotonic() - began, given, before)
+            else:
+                given, before = transformed(job, piece, reader, output, attempt, without)
+            report = output.finish(reader.count, reader.bytes, time.monotonic() - began, given, before)
+            stages = _stages(time.monotonic() - began, reader.seconds, output, job.program is not None)
+            return replace(report, began=clock, stages=stages, tail=reader.tail)
     except BaseException:
         output.abandon()
         raise
+
+
+def _stages(seconds: float, read: float, output: RangeOutput, program: bool) -> dict[str, float]:
+    """Return the seconds of each stage. A program, or else decoding, took what the others did not."""
+    rest = max(0.0, seconds - read - output.seconds)
+    if not program:
+        return {"read": read, "decode": rest, "stage": output.seconds}
+    decode = min(rest, output.decode_seconds)
+    return {"read": read, "program": rest - decode, "decode": decode, "stage": output.seconds}
 
 
 def _plain(job: JobSpec, reader: RangeReader, output: RangeOutput) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +44,23 @@ DEAD_LETTERS = pa.schema(
 )
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _timed(method: _Method) -> _Method:
+    """Add a method's time to the output's seconds."""
+
+    @wraps(method)
+    def timed(self: RangeOutput, *arguments: Any, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return method(self, *arguments, **named)
+        finally:
+            self.seconds += time.monotonic() - began
+
+    return cast(_Method, timed)
+
+
 class RangeOutput:
     """Writer of one range's rows and dead letters to staged files.
 
@@ -71,6 +90,14 @@ class RangeOutput:
         self.filtered = 0
         self.answered = 0  # records that gave rows, or lines of a program
         self.first_reason = ""
+        self.seconds = self.decode_seconds = 0.0  # of this object's work, and of decoding a program's output
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Count the time of a block as decoding."""
+        began = time.monotonic()
+        yield
+        self.decode_seconds += time.monotonic() - began
 
     @property
     def dead_letters(self) -> int:
@@ -92,6 +119,7 @@ class RangeOutput:
         self.reject(block.pick(list(refused)), "constraint", list(refused.values()))
         return block.pick([index for index in range(len(block)) if index not in refused])
 
+    @_timed
     def decoded(self, blocks: Sequence[Decoded], held: RecordBlock) -> None:
         """Write rows of records. A record that gave neither a row nor a reject is filtered.
 
@@ -145,6 +173,7 @@ class RangeOutput:
         for sink, keys, _ in read:
             sink.delete(self._with_coordinates(keys.take(pa.array(good, pa.int64())) if bad else keys, held))
 
+    @_timed
     def loose(self, blocks: Sequence[Decoded], payloads: Payloads) -> None:
         """Write rows of a program whose lines do not correspond to records; they have no offset.
 
@@ -184,6 +213,7 @@ class RangeOutput:
         else:
             self._write_dead(held, stage, reasons)
 
+    @_timed
     def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
         """Close the files and report.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from kpipe.batch.batch import Piece
 from kpipe.definition.formats import Format
 from kpipe.definition.lakehouse_options import Part
 from kpipe.definition.pipeline import Policy
-from kpipe.errors import KpipeError, StagingFailed, TransformFailed, by_name
+from kpipe.errors import KpipeError, LogTruncated, StagingFailed, TransformFailed, by_name
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 from resources.decode.arrow.decoder import ArrowDecoder
@@ -25,6 +25,8 @@ from resources.kafka.replay_reader import ReplayReader
 from resources.lookups import reference_table as lookups
 from resources.object_store.config import StoreAccess
 from resources.schema_registry.config import Access
+from resources.sources.connector import Connector
+from resources.sources.splits import SplitReader
 from resources.spark.task.projection_plan import Shape
 
 __all__ = ["Failure", "JobSpec", "ProgramSpec", "TableSpec"]
@@ -48,7 +50,7 @@ class ProgramSpec:
         several_topics: whether records name their topic, with `stdin: arrow`.
         deletes: whether tombstones delete rows, and so do not reach the program; also in a sample, which has no tables.
         env: variables that the pipeline names, with their values; not shown by repr.
-        secrets: values to mask in the tail of stderr; not shown by repr.
+        secrets: further values to mask in the tail of stderr, after those of the job; not shown by repr.
     """
 
     file: str
@@ -128,8 +130,11 @@ class JobSpec:
         limits: of the destination's values; None: it stores any value that a task can stage.
         remote: whether tasks run on other machines than the driver.
         store: access to the object store of the staging location; None: tasks need none. Not shown by repr.
+        connector: the source, if it is not Kafka; not shown by repr.
         ordered: whether rows must keep their order on the way to the destination's readers.
         moves: whether Spark retries a task that could not reach something on another worker.
+        pipeline: the pipeline's name, for logs.
+        cancelled: returns whether another thread has given up the samples that this process takes; None in tasks.
     """
 
     batch: str
@@ -153,15 +158,35 @@ class JobSpec:
     limits: Limits | None = None
     remote: bool = False
     store: StoreAccess | None = field(default=None, repr=False)
+    connector: Connector | None = field(default=None, repr=False)
     ordered: bool = False
     moves: bool = False
+    pipeline: str = ""
+    cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
 
     def reader(self, piece: Piece) -> RangeReader:
         """Return a reader of a piece's records."""
         topic, number = piece.source.topic.name, piece.source.partition
         if self.held is not None:
             return ReplayReader(self.held.get(piece.source, RecordBlock()), topic, number, piece.range)
-        return RangeReader(self.config, topic, number, piece.range)
+        if self.connector is not None:
+            return SplitReader(self.connector, piece.source.topic, piece.range, piece.after)
+        return RangeReader(self.config, topic, number, piece.range, after=piece.after, epoch=piece.epoch)
+
+    def of_piece(self, piece: Piece) -> JobSpec:
+        """Return the job with the fields that the piece's split declares itself, such as in the first line of a file.
+
+        Raises:
+            ReadFailed: the split cannot be read.
+        """
+        names = self.connector.header(piece.source.topic.name) if self.connector is not None else None
+        if names is None:
+            return self
+        kind = self.format.model_copy(update={"fields": list(names)})
+        tables = (
+            table if table.shape is None else replace(table, shape=replace(table.shape, format=kind)) for table in self.tables
+        )
+        return replace(self, format=kind, tables=tuple(tables))
 
     @property
     def decoders(self) -> list[Decoder]:
@@ -194,6 +219,7 @@ class Failure:
         trace: traceback, for `--debug`.
         phase: of a `TransformFailed`.
         record: partition and offset, if the error concerns one record.
+        before, others: of a `LogTruncated`.
     """
 
     kind: str
@@ -202,12 +228,16 @@ class Failure:
     trace: str = ""
     phase: str = ""
     record: tuple[PartitionId, int] | None = None
+    before: str = ""
+    others: tuple[Failure, ...] = ()
 
     @classmethod
     def of(cls, error: KpipeError, trace: str, host: str = "") -> Failure:
         """Convert an error to a result, with the host where it happened."""
         what = f"{error.what} (on {host})" if host else error.what
-        return cls(type(error).__name__, what, error.hint, trace, getattr(error, "phase", ""), error.record)
+        phase, before = getattr(error, "phase", ""), getattr(error, "before", "")
+        others = tuple(cls.of(other, "") for other in getattr(error, "others", ()))
+        return cls(type(error).__name__, what, error.hint, trace, phase, error.record, before, others)
 
     @property
     def worth_retrying_elsewhere(self) -> bool:
@@ -220,6 +250,10 @@ class Failure:
         error = by_name(self.kind)(self.what, self.hint)
         error.trace = self.trace  # type: ignore[attr-defined]
         error.record = self.record
+        error.may_quote = error.may_quote or self.kind == KpipeError.__name__  # a defect, with the text of another exception
         if isinstance(error, TransformFailed):
             error.phase = self.phase
+        if isinstance(error, LogTruncated):
+            error.before = self.before
+            error.others = tuple(found for other in self.others if isinstance(found := other.error(), LogTruncated))
         return error

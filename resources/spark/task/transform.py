@@ -16,6 +16,7 @@ from resources.decode.block import Payloads
 from resources.decode.convert import beyond
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
+from resources.secrets import secrets_in
 from resources.spark.task.arrow_answers import Answers
 from resources.spark.task.bisect import Bounds, Search, Trial
 from resources.spark.task.range_writer import RangeOutput
@@ -70,7 +71,8 @@ def program_for(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int) -> 
         limits=Limits(tree_bytes=spec.memory_bytes),
         scratch=programs,
         line_output=not spec.arrow,
-        secrets=spec.secrets,
+        cancelled=job.cancelled,
+        secrets=(*spec.secrets, *secrets_in(job.config), *(job.access.secrets if job.access is not None else ())),
     )
 
 
@@ -122,7 +124,9 @@ def _typed(job: JobSpec, process: TransformRun, feed: Feed, output: RangeOutput,
     assert job.program is not None
     decoders = job.arrow_decoders(where)
     for rows, held in Answers(process, feed, job.program.mode, where):
-        output.decoded([reads.decode(rows) for reads in decoders], held)
+        with output.decoding():
+            blocks = [reads.decode(rows) for reads in decoders]
+        output.decoded(blocks, held)
     output.filtered += len(feed.waiting)
 
 
@@ -137,11 +141,15 @@ def _lines(job: JobSpec, process: TransformRun, feed: Feed, output: RangeOutput,
         if spec.mode == "map":
             held = feed.answered(count)
             keys = held.column("key")
-            output.decoded([reads.decode(data, keys) for reads in decoders], held)
+            with output.decoding():
+                blocks = [reads.decode(data, keys) for reads in decoders]
+            output.decoded(blocks, held)
         else:
             if spec.mode == "filter" and written > feed.given:  # checked now: the program may never end
                 check_counts("filter", feed.given, written, where)
-            output.loose([reads.decode(data) for reads in decoders], data)
+            with output.decoding():
+                blocks = [reads.decode(data) for reads in decoders]
+            output.loose(blocks, data)
     check_counts(spec.mode, feed.given, written, where)
 
 
@@ -210,7 +218,7 @@ def poison_records(job: JobSpec, piece: Piece, failed: TransformFailed, attempt:
         return _trial(job, limited, Piece(piece.source, part), attempt, known, bounds.seconds)
 
     def log(text: str) -> None:
-        _LOG.warning("%s", plain_lines(text))
+        _LOG.warning("%s", plain_lines(text), extra={"pipeline": job.pipeline, "batch": job.batch})
 
     search = Search(
         str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", on_progress=log

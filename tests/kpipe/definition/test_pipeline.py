@@ -37,8 +37,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert Pipeline.model_validate(SMALLEST).model_dump(by_alias=True) == {
         "name": "tweets",
         "source": {
-            "brokers": "localhost:9092", "topic": "tweets", "topics": None, "topic_pattern": None, "start": "earliest",
-            "end": None, "config": {}, "credentials": {}, "group": None, "on_data_loss": "fail",
+            "brokers": "localhost:9092", "topic": "tweets", "topics": None, "topic_pattern": None, "files": None, "table": None,
+            "start": "earliest", "end": None, "config": {}, "credentials": {}, "group": None, "on_data_loss": "fail",
         },
         "batch": {
             "interval_ms": 2500, "max_offsets_per_partition": 1_000_000, "max_bytes_per_partition": None,
@@ -153,7 +153,7 @@ pipelines = st.builds(
         "into": st.builds(
             lambda table, more: {"table": table, **more},
             plain,
-            some(type=identifiers, database=optional(words), key=optional(st.lists(words)),
+            some(type=identifiers, database=optional(words), key=optional(st.lists(words, unique_by=str.lower)),
                  on_conflict=st.sampled_from(["error", "replace", "ignore", "update"])),
         ),
     }),
@@ -230,7 +230,7 @@ def test_any_text_is_a_pipeline_or_an_error_that_names_the_file(text: str) -> No
         ({"source": {"brokers": "b", "topic": "a/b"}}, 6, "source.topic: 'a/b' is not a topic's name"),
         ({"source": {"brokers": "b", "topic": ".."}}, 6, "source.topic: '..' is not a topic's name"),
         ({"source": {"brokers": " , ", "topic": "t"}}, 5, "source.brokers: names no broker"),
-        ({"source": {"brokers": "b"}}, 4, "source: needs exactly one of topic, topics, topic_pattern; none given"),
+        ({"source": {"brokers": "b"}}, 4, "source: needs exactly one of topic, topics, topic_pattern, files, table; none given"),
         ({"source": {"brokers": "b", "topic": "t", "topics": ["u"]}}, 4, "topic and topics given"),
         ({"metadata": ["partition", "ofset"]}, 11, "metadata.1: input should be"),
     ],
@@ -347,3 +347,10 @@ def test_every_field_of_the_contract_is_in_the_model(define: Callable[..., Pipel
         "metadata", "schema", "errors", "delivery", "into", "also", "asset",
     ]  # fmt: skip
     assert Path(define().into.table).name == "tweets"
+
+
+@pytest.mark.parametrize("part", ["into", "also"])
+def test_a_key_names_each_column_once(define: Callable[..., Pipeline], part: str) -> None:
+    table = {"table": "t", "key": ["id", "ID"], "on_conflict": "replace"}
+    with pytest.raises(ValidationError, match="names a column twice"):
+        define(into=table) if part == "into" else define(also=[table])

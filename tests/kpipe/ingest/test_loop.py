@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -160,3 +162,27 @@ def test_no_engine_is_announced_for_partitions_that_were_not_chosen(world: World
     announced: list[int] = []
     assert world.run(only={1}, on_work=lambda: announced.append(1)) == []
     assert announced == []
+
+
+def test_a_pass_reads_offsets_after_it_was_admitted(world: World) -> None:
+    world.topics.numbered(0, 1)
+
+    @contextmanager
+    def admission() -> Iterator[bool]:
+        world.topics.numbered(0, 2)  # arrive while the pass waits for its turn
+        yield True
+
+    (committed,) = world.run(max_batches=1, admission=admission)
+    assert committed.commit.totals.rows == 3
+
+
+def test_a_pass_that_was_not_admitted_ends_the_run(world: World) -> None:
+    world.topics.numbered(0, 1)
+
+    @contextmanager
+    def admission() -> Iterator[bool]:
+        yield False
+
+    before = world.state()
+    assert world.run(admission=admission) == []
+    assert world.state() == before

@@ -97,7 +97,7 @@ configs = st.dictionaries(
     st.sampled_from(["client.id", "security.protocol", "x'y", "fetch.min.bytes"]),
     words | st.integers(-9, 10**9) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False), max_size=3,
 )  # fmt: skip
-secrets = st.sampled_from(["{{ env('P') }}", "{{ env('P', 'x-y') }}", "a{{ env('A') }}b{{ env('B') }}", "{{ env('P', '') }}"])
+secrets = st.sampled_from(["{{ env('P') }}", "Bearer {{ env('P') }}", "{{ env('A') }}:{{ env('B') }}", "{{ file('/a b') }}"])
 credentials = st.dictionaries(st.sampled_from(["sasl.password", "ssl.key.password"]), secrets, max_size=2)
 policies = st.sampled_from(["fail", "dead_letter", "skip"])
 
@@ -123,7 +123,11 @@ sources = st.builds(
 targets = st.builds(
     lambda table, more, conflict: {"table": table, **more, **conflict},
     tables,
-    some(type=st.sampled_from(["duckdb", "delta", "odd kind"]), database=words, key=st.lists(names, max_size=2)),
+    some(
+        type=st.sampled_from(["duckdb", "delta", "odd kind"]),
+        database=words,
+        key=st.lists(names, max_size=2, unique_by=str.lower),
+    ),
     st.sampled_from([{}, {"on_conflict": "replace"}, {"on_conflict": "ignore"}])
     | by_column.map(lambda found: {"on_conflict": "update", "update": found}),
 )
@@ -149,7 +153,7 @@ conflicts = st.sampled_from([{}, {"on_conflict": "replace"}, {"on_conflict": "ig
 further = st.builds(
     lambda table, more, conflict: {"table": table, **more, **conflict},
     tables,
-    some(key=st.lists(names, max_size=2), select=words, where=expressions, set=by_column,
+    some(key=st.lists(names, max_size=2, unique_by=str.lower), select=words, where=expressions, set=by_column,
          columns=st.dictionaries(tables.map(str.lower), st.sampled_from(["BIGINT", "STRUCT(a DATE)[]"]), max_size=2)),
     conflicts,
 )  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kpipe.definition.references import from_statement, to_statement
 from kpipe.errors import InvalidStatement
 from kpipe.sql.grammar import parser
-from kpipe.sql.masking import from_statement, masked, to_statement
+from kpipe.sql.masking import masked
 from kpipe.sql.parser import _names, read, read_all
 from tests.cases import each_case
 
@@ -23,7 +24,7 @@ def refused(text: str) -> InvalidStatement:
 @each_case(
     ("text", "marked", "words"),
     [
-        ("CREATE PIPLINE p AS", "PIPLINE", "expected OR or PIPELINE, found PIPLINE -> did you mean PIPELINE?"),
+        ("CREATE PIPLINE p AS", "PIPLINE", "expected OR, PIPELINE or SOURCE, found PIPLINE -> did you mean PIPELINE?"),
         (HEAD + "INTO TABLE t FORMAT JSN", "JSN", "expected AVRO, CSV, JSON, PROTOBUF or RAW, found JSN -> did you mean JSON?"),
         (HEAD + "BATCH_INTRVAL 5 INTO TABLE t", "BATCH_INTRVAL", "did you mean BATCH_INTERVAL?"),
         (HEAD + "BATCH_INTERVAL fast INTO TABLE t", "fast", "expected a number, found fast"),
@@ -39,7 +40,7 @@ def refused(text: str) -> InvalidStatement:
             "SKIP must precede SET, WHERE and ON DUPLICATE KEY UPDATE -> move it",
         ),
         (HEAD + "INTO TABLE t FORMAT JSON WHERE a > 1 CONFIG '{}'", "a > 1 CONFIG '{}'", "CONFIG must precede SET, WHERE"),
-        (HEAD + "INTO t FORMAT JSON", "t", "expected TABLE, found t"),
+        (HEAD + "INTO t FORMAT JSON", "t", "expected KAFKA or TABLE, found t"),
         (HEAD.rstrip(), " ", "found the end"),
         (HEAD + "INTO TABLE t FORMAT JSON (a <- @raw)", "@raw", "expected %, a name or a number, found @raw"),
         (HEAD + "INTO TABLE t FORMAT JSON (a - b)", "-", "found -"),
@@ -72,8 +73,8 @@ def test_an_error_points_at_the_place(text: str, marked: str, words: str) -> Non
     ("text", "words"),
     [
         ("CREATE PIPELINE p AS LOAD DATA LINK l 'k/t' INTO TABLE t", "LINK is not supported: kpipe stores no connections"),
-        ("CREATE PIPELINE p AS LOAD DATA S3 'bucket' INTO TABLE t", "S3 is not supported: kpipe reads Kafka only"),
-        ("CREATE PIPELINE p AS LOAD DATA FS '/data/*.csv' INTO TABLE t", "FS is not supported: kpipe reads Kafka only"),
+        ("CREATE PIPELINE p AS LOAD DATA S3 'bucket' INTO TABLE t", "S3 is not supported: paths name their store"),
+        ("CREATE PIPELINE p AS LOAD DATA FS '/data/*.csv' INTO TABLE t", "FS is not supported: paths name their store"),
         (HEAD + "RESOURCE POOL big INTO TABLE t", "RESOURCE POOL is not supported: kpipe has no resource pools"),
         (HEAD + "IGNORE INTO TABLE t", "IGNORE is not supported: it would silently change invalid values"),
         (HEAD + "INTO PROCEDURE f FORMAT JSON (a <- %)", "INTO PROCEDURE is not supported: kpipe has no stored procedures"),
@@ -95,7 +96,7 @@ def test_an_error_points_at_the_place(text: str, marked: str, words: str) -> Non
         ("ALTER PIPELINE p SET OFFSET CURSOR kind", "OFFSET CURSOR is not supported"),
         ("ALTER PIPELINE p SET BATCH_MATCHES_SNAPSHOT ON", "BATCH_MATCHES_SNAPSHOT is not supported: a Kafka topic has no"),
         ("ALTER PIPELINE p SET LINK other", "LINK is not supported"),
-        ("ALTER PIPELINE p DROP FILE 'a.csv'", "DROP FILE is not supported: kpipe reads Kafka only"),
+        ("ALTER PIPELINE p DROP FILE 'a.csv'", "DROP FILE is not supported: a file that was read is never read again"),
         ("ALTER PIPELINE p DROP ORPHAN FILES", "DROP FILE is not supported"),
         ("ALTER PIPELINE p SET RETRY_OPTIONS ::tries = '2'", "RETRY_OPTIONS: unknown option tries"),
         (

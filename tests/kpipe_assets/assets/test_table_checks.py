@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
+from kpipe.adoption.judge import judge
+from kpipe.adoption.positions import Positions
+from kpipe.run_events import ledger_only
 from kpipe_assets.assets.table_checks import Bounds, table_checks
 from tests.kpipe_assets.fakes import World, _ingest_without_dagster
 
@@ -35,6 +38,16 @@ def test_complete_fails_when_a_row_is_gone(world: World) -> None:
     item = check(world)["complete"]
     assert not item.passed and item.severity == dg.AssetCheckSeverity.ERROR
     assert "expected 4 rows, found 3 in the table" in (item.description or "")
+
+
+def test_complete_names_the_offsets_of_another_loader(world: World) -> None:
+    adoption = judge(Positions("group old", {("tweets", 0): 3}), world.topics.snapshot())
+    world.destination.commit(ledger_only("tweets", "adopt", adoption.changes, adoption.note, (), "adopt", ""))
+    world.run()
+    item = check(world)["complete"]
+    assert item.passed, item.description
+    assert "; adopted, not counted: tweets/0 [0, 3)" in (item.description or "")
+    assert item.metadata["kpipe/adopted"].value == "tweets/0 [0, 3)"
 
 
 def test_published_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.commandline import contents
 
+_AUDIT = ("--brokers", "b:1", "--type", "parquet", "--database", "x")
+
 
 def only_line(done: Any) -> str:
     """The reason: the last line of stderr, and no traceback."""
@@ -132,9 +134,16 @@ def test_a_home_without_permission(offline: Any, tmp_path: Path) -> None:
     [
         (("run",), "NAME"),
         (("run", "p", "--partitions", "1-"), "expected partitions as 0,2-5"),
+        (("run", "p", "--partitions", "0-99999999999"), "expected partitions below 2^31"),
+        (("run", "p", "--partitions", "0-2000000"), "at most 1,000,000"),
         (("run", "p", "--max-batches", "0"), "max-batches"),
         (("run", "p", "--on-data-loss", "ignore"), "record"),
         (("frobnicate",), "frobnicate"),
+        (("audit", "../../x", *_AUDIT), "topic: '../../x' is not a topic's name"),
+        (("audit", "t", "--brokers", "", "--type", "parquet", "--database", "x"), "brokers: names no broker"),
+        (("audit", "t", *_AUDIT, "--snapshot", "-1"), "--snapshot"),
+        (("audit", "t", *_AUDIT, "--snapshot", "99999999999999999999"), "--snapshot"),
+        (("audit", "t", *_AUDIT, "--partitions", "0-99999999999"), "expected partitions below 2^31"),
     ],
 )
 def test_wrong_usage(offline: Any, arguments: tuple[str, ...], words: str) -> None:

@@ -126,6 +126,22 @@ def test_a_definition_is_altered_in_parts(offline: Kpipe) -> None:
     sql(offline, "ALTER PIPELINE orders STOP_ON_ERROR NONE")
 
 
+def test_files_and_commands_are_credentials_that_a_definition_does_not_run(offline: Kpipe, tmp_path: Path) -> None:
+    ran, program = tmp_path / "ran", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\necho hunter2\n")
+    program.chmod(0o755)
+    config = """CONFIG '{"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}'"""
+    given = f"""CREDENTIALS '{{"sasl.username": "${{file:/run/user}}", "sasl.password": "${{command:{program} x}}"}}'"""
+    sql(offline, SMALL.replace("INTO", f"{config} {given} INTO"))
+    shown = sql(offline, "SHOW CREATE PIPELINE orders")
+    assert f"${{command:{program} x}}" in shown and "${file:/run/user}" in shown
+    assert "***" not in shown and not ran.exists()
+    relative = given.replace(str(program), "program")
+    assert "absolute path" in wrong(offline, SMALL.replace("INTO", f"{config} {relative} INTO").replace("orders", "others"))
+    bad = """CONFIG '{"client.id": "${file:/etc/passwd}"}'"""
+    assert "for credentials only" in wrong(offline, SMALL.replace("INTO", f"{bad} INTO").replace("orders", "others"))
+
+
 def test_secrets_reach_no_file_no_output_and_no_history(offline: Kpipe) -> None:
     literal = SMALL.replace("INTO", """CREDENTIALS '{"sasl.password": "hunter2"}' INTO""")
     assert "hunter2" not in wrong(offline, literal)

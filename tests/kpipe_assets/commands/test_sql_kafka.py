@@ -125,7 +125,11 @@ def test_what_is_skipped_filled_in_and_read_again_is_in_the_table_so_often(
     kpipe("verify", "orders")
     sql(kpipe, """ALTER PIPELINE orders SET OFFSETS '{"1": 2}' REREAD; START PIPELINE orders FOREGROUND""")
     assert ids() == Counter([*range(10), 100, 101, 102, 103, 102, 103])
-    assert kpipe.json("verify", "orders")[0]["ok"] is True
+    proof = kpipe.json("verify", "orders")[0]
+    assert proof["ok"] is True and proof["repeated"] == [f"{name}/1 [2, 4)"]
+    said = kpipe("verify", "orders")
+    assert "no offset twice" not in said.stdout and "no offset is missing" in said.stdout
+    assert f"read more than once, or to be read again; each reading is counted: {name}/1 [2, 4)" in said.stderr
     again = lines(kpipe, "SELECT batch_state, batch_earliest_offset a, batch_latest_offset b FROM kpipe_batches"
                          " WHERE closed_by = 'reread'")  # fmt: skip
     assert again == [{"batch_state": "Reread", "a": 2, "b": 4}]

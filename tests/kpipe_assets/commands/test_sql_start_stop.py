@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kpipe_assets.dagster_server.instance import open_instance
+from kpipe_assets.runs.run_locks import SERVED, marked
 from kpipe_assets.runs.status import note_state
 from kpipe_assets.runs.stop_requests import StopRequests, ask
 from kpipe_assets.sensors import sensor_state
@@ -49,7 +50,7 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
     """From its file where its settings are ours, as that takes no import of Dagster; else through Dagster."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     home = Home.at(tmp_path).make()
-    assert sensor_state._read(home) is None, "nobody has ever turned one"
+    assert sensor_state._read(home) == frozenset(), "no sensor was ever started, so Dagster need not be imported"
     with SensorStates(home) as sensor_states:
         assert sensor_states.on() == frozenset()
         for name, on in (("a", True), ("b", True), ("c_d", True), ("b", False)):
@@ -89,6 +90,17 @@ def states_of(kpipe: Kpipe) -> dict[str, str]:
     shown = {row["pipeline"]: row["state"] for row in lines(kpipe, "SHOW PIPELINES")}
     assert {row["pipeline"]: row["state"] for row in kpipe.json("status")} == shown
     return shown
+
+
+def test_start_does_not_take_an_ending_run_of_the_service_for_a_running_pipeline(offline: Kpipe) -> None:
+    sql(offline, SMALL)
+    home = Home(offline.home)
+    with served(offline):
+        with marked(home, "orders", "4711"):
+            assert "is running already" in wrong(offline, "START PIPELINE orders"), "a run of `kpipe run` goes on"
+        with marked(home, "orders", f"{SERVED}4711-1"):
+            assert sql(offline, "START PIPELINE orders") == "pipeline orders started\n"
+            assert "is running already" in wrong(offline, "START PIPELINE orders")
 
 
 def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpipe) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from resources.home import Home
 from resources.java import JavaHome
 from tests.commandline import Kpipe
 from tests.kpipe_assets.dagster_ui import PARTITIONS, Ui, processes, running_ui
+from tests.patience import looks
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,7 @@ def test_killed_it_leaves_no_process_behind_although_a_run_goes_on(ui: Ui, free_
     assert f"is running already on {ui.address}" in second.value.stderr
     ui.process.kill()
     ui.process.wait()
-    deadline = time.monotonic() + 300
-    while left := processes(ui.home):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
+    assert not all(processes(ui.home) for _ in looks(300, 0.2))
 
 
 # -- without a UI -----------------------------------------------------------------------------------------------------

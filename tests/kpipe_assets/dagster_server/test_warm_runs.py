@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dagster._serdes import deserialize_value
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.dagster_server.warm_runs import SWITCH, WarmCodeServer, is_on
 from tests.cases import each_case
+from tests.patience import looks
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +37,10 @@ SECRET = "of-the-run"
 
 
 def until(what: Callable[[], Any], seconds: float = 300) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+    for _ in looks(seconds):
+        if found := what():
+            return found
+    raise AssertionError("not in time")
 
 
 @dataclass
@@ -50,11 +51,14 @@ class CodeServer:
     instance: dg.DagsterInstance
     process: subprocess.Popen[bytes]
     client: DagsterGrpcClient
+    used: set[int] = field(default_factory=set)
 
     def create(self) -> str:
         """A run that was created, but not launched."""
         origin = GrpcServerCodeLocationOrigin(host="localhost", socket=self.client.socket, location_name="kpipe")
-        job = importlib.import_module(MODULE).defs().resolve_job_def("recorded")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RECORDS", str(self.folder))
+            job = importlib.import_module(MODULE).defs().resolve_job_def("recorded")
         remote = RemoteJobOrigin(RemoteRepositoryOrigin(origin, "__repository__"), "recorded")
         return str(self.instance.create_run_for_job(job, remote_job_origin=remote).run_id)
 
@@ -89,6 +93,7 @@ class CodeServer:
     def recorded(self, run: str) -> dict[str, Any]:
         until(lambda: self.records(run))
         (record,) = self.records(run)
+        self.used.add(record["pid"])
         return record
 
     def children(self) -> list[int]:
@@ -96,8 +101,9 @@ class CodeServer:
         return [child.pid for child in psutil.Process(self.process.pid).children() if _is_spawned(child)]
 
     def spare(self) -> int:
-        """The process that waits for a run; no run is in progress."""
-        (pid,) = until(self.children)
+        """The process that waits for a run, for a test that uses it up; no run is in progress."""
+        (pid,) = until(lambda: [pid for pid in self.children() if pid not in self.used])
+        self.used.add(pid)
         return int(pid)
 
     def hold(self, name: str) -> None:
@@ -111,39 +117,47 @@ class CodeServer:
         (self.folder / name).unlink()
 
 
-@pytest.fixture
-def more() -> dict[str, str]:
-    return {}
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> Iterator[CodeServer]:
-    folder, home = tmp_path / "records", tmp_path / "dagster"
-    folder.mkdir()
+@contextmanager
+def running(folder: Path, **more: str) -> Iterator[CodeServer]:
+    records, home, socket = folder / "records", folder / "dagster", folder / "s"
+    records.mkdir()
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    (folder / EDITION).write_text("first")
-    monkeypatch.setenv("RECORDS", str(folder))
-    socket = tmp_path / "s"
+    (records / EDITION).write_text("first")
     root = Path(__file__).parents[3]
+    known = {"DAGSTER_HOME": str(home), "RECORDS": str(records), "SECRET": SECRET, "PYTHONWARNINGS": "ignore"}
     with open_instance(home) as instance:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "kpipe_assets.dagster_server.code_api", "api", "grpc", "--socket", str(socket)),
                 *("--module-name", MODULE, "--working-directory", str(root), "--location-name", "kpipe"),
             ],
-            env={**os.environ, "DAGSTER_HOME": str(home), "SECRET": SECRET, "PYTHONWARNINGS": "ignore", **more},
+            env={**os.environ, **known, **more},
             cwd=root,
         )
         try:
             client = DagsterGrpcClient(socket=str(socket))
             until(lambda: (socket.exists() and _answers(client)) or process.poll() is not None)
-            yield CodeServer(folder, instance, process, client)
+            yield CodeServer(records, instance, process, client)
         finally:
             for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
                 child.kill()
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CodeServer]:
+    """A server that tests share: it survives what becomes of its runs, and of the processes that wait for them."""
+    with running(tmp_path_factory.mktemp("server")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[CodeServer]:
+    """A server that the test ends, or whose first process it holds."""
+    with running(tmp_path) as one:
+        yield one
 
 
 def _is_spawned(process: psutil.Process) -> bool:
@@ -237,24 +251,24 @@ def _until_it_waits(pid: int) -> None:
         times.append(psutil.Process(pid).cpu_times())
 
 
-def test_killed_between_handover_and_begin_the_run_is_reported_and_never_executed(server: CodeServer) -> None:
-    server.hold(HOLD_IMPORT)
-    spare = server.spare()
-    server.held(HOLD_IMPORT, spare)
-    run = server.create()
+def test_killed_between_handover_and_begin_the_run_is_reported_and_never_executed(own: CodeServer) -> None:
+    own.hold(HOLD_IMPORT)
+    spare = own.spare()
+    own.held(HOLD_IMPORT, spare)
+    run = own.create()
     with ThreadPoolExecutor(1) as pool:
-        launched = pool.submit(server.start, run)
+        launched = pool.submit(own.start, run)
         time.sleep(1)  # the run is in the pipe now; if it is not yet, the run starts as without a spare, below
         os.kill(spare, signal.SIGKILL)
-        server.release(HOLD_IMPORT)
+        own.release(HOLD_IMPORT)
         result = launched.result(300)
     if result.success:
-        assert server.finished(run) == "SUCCESS"
-        assert server.recorded(run)["pid"] != spare
+        assert own.finished(run) == "SUCCESS"
+        assert own.recorded(run)["pid"] != spare
     else:  # Dagster's launcher makes it a failed run
         assert "terminated unexpectedly" in str(result.message)
-        assert server.finished(server.launch()) == "SUCCESS"
-        assert server.records(run) == []
+        assert own.finished(own.launch()) == "SUCCESS"
+        assert own.records(run) == []
 
 
 def test_a_run_that_both_threads_of_the_server_found_dead_is_forgotten_once() -> None:
@@ -285,48 +299,49 @@ def test_a_run_can_be_terminated(server: CodeServer) -> None:
     server.instance.report_run_canceling(server.found(run))
     server.client.cancel_execution(CancelExecutionRequest(run_id=run))
     assert server.finished(run) == "CANCELED"
+    server.release(HOLD_STEP)
 
 
-def test_the_spare_ends_when_the_server_is_killed(server: CodeServer) -> None:
-    spare = server.spare()
-    server.process.kill()
+def test_the_spare_ends_when_the_server_is_killed(own: CodeServer) -> None:
+    spare = own.spare()
+    own.process.kill()
     until(lambda: not is_running(spare))
 
 
-def test_a_run_that_was_handed_over_goes_on_when_the_server_is_killed(server: CodeServer) -> None:
-    spare = server.spare()
-    server.hold(HOLD_STEP)
-    run = server.launch()
-    server.held(HOLD_STEP, spare)
-    server.process.kill()
-    server.process.wait()
-    server.release(HOLD_STEP)
-    assert server.finished(run) == "SUCCESS"
+def test_a_run_that_was_handed_over_goes_on_when_the_server_is_killed(own: CodeServer) -> None:
+    spare = own.spare()
+    own.hold(HOLD_STEP)
+    run = own.launch()
+    own.held(HOLD_STEP, spare)
+    own.process.kill()
+    own.process.wait()
+    own.release(HOLD_STEP)
+    assert own.finished(run) == "SUCCESS"
 
 
-def test_the_spare_ends_when_another_server_takes_over(server: CodeServer) -> None:
+def test_the_spare_ends_when_another_server_takes_over(own: CodeServer) -> None:
     """`Reload` in the UI: the old server ends when its runs have ended."""
-    spare = server.spare()
-    server.hold(HOLD_STEP)
-    run = server.launch()
-    server.held(HOLD_STEP, spare)
-    another = int(until(lambda: [pid for pid in server.children() if pid != spare])[0])
-    server.client.shutdown_server()
+    spare = own.spare()
+    own.hold(HOLD_STEP)
+    run = own.launch()
+    own.held(HOLD_STEP, spare)
+    another = int(until(lambda: [pid for pid in own.children() if pid != spare])[0])
+    own.client.shutdown_server()
     until(lambda: not is_running(another))
     assert is_running(spare)
-    server.release(HOLD_STEP)
-    assert server.finished(run) == "SUCCESS"
-    assert server.process.wait(300) == 0
+    own.release(HOLD_STEP)
+    assert own.finished(run) == "SUCCESS"
+    assert own.process.wait(300) == 0
 
 
-@pytest.mark.parametrize("more", [{SWITCH: "0"}])
-def test_off_each_run_starts_its_own_process(server: CodeServer) -> None:
-    for _ in range(2):
-        began = time.time()
-        server.hold(HOLD_STEP)
-        run = server.launch()
-        assert psutil.Process(server.recorded(run)["pid"]).create_time() >= began - 1  # the kernel counts in ticks
-        server.release(HOLD_STEP)
-        assert server.finished(run) == "SUCCESS"
+def test_off_each_run_starts_its_own_process(tmp_path: Path) -> None:
+    with running(tmp_path, **{SWITCH: "0"}) as server:
+        for _ in range(2):
+            began = time.time()
+            server.hold(HOLD_STEP)
+            run = server.launch()
+            assert psutil.Process(server.recorded(run)["pid"]).create_time() >= began - 1  # the kernel counts in ticks
+            server.release(HOLD_STEP)
+            assert server.finished(run) == "SUCCESS"
     assert is_on({})
     assert not is_on({SWITCH: "0"})

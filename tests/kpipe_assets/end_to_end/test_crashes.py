@@ -66,10 +66,7 @@ def kill_group(process: Any) -> None:
 
 def no_process_left(kpipe: Any, within: float = 300) -> None:
     """The JVM, its workers and the programs notice that their parent is gone, and go."""
-    deadline = time.monotonic() + within
-    while (left := kpipe.processes()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert left == []
+    assert kpipe.left_behind(within) == []
 
 
 def exact(kpipe: Any, name: str, expected: list[int]) -> None:

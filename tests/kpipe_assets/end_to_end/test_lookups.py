@@ -20,6 +20,7 @@ from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.dagster_resources import real
 from resources.duckdb_engine.expression_checks import checked_selection
 from resources.home import Home
+from resources.lookups.broadcasts import Broadcasts
 from resources.lookups.loader import Lookups
 from tests.fileserver import FileServer
 
@@ -184,11 +185,11 @@ def test_a_version_is_sent_once_to_each_process_and_a_new_one_between_batches(
     )  # fmt: skip
     now = [0.0]
     lookups = Lookups(definition, checked_selection(definition), clock=lambda: now[0])
+    broadcasts = Broadcasts(spark)
 
     def seen(batch: str) -> set[tuple[int, int, str]]:
         """Process, place in its memory, and hash of the lookup, wherever a task has asked."""
-        lookups.of_batch(batch)
-        shipped = lookups.shipped(spark)
+        shipped = broadcasts.of(lookups.of_batch(batch))
 
         def task(items: Any) -> Any:
             list(items)

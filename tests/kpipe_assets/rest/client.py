@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -48,21 +49,31 @@ class Answer:
 
 @dataclass
 class Client:
-    """A client of a server."""
+    """A client of a server.
+
+    Attributes:
+        tls: of a server with a certificate; None: without TLS.
+    """
 
     home: Home
     port: int
     headers: dict[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    def connection(self) -> http.client.HTTPConnection:
+        if self.tls is not None:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=300, context=self.tls)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, raw: bytes | None = None
     ) -> Answer:
         """Send a request as it is: the path is not encoded again."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        connection = self.connection()
         try:
             data = raw if raw is not None else None if body is None else json.dumps(body).encode()
             sent = {**({"Content-Type": "application/json"} if data is not None else {}), **self.headers, **(headers or {})}

@@ -102,3 +102,8 @@ def test_references_stay_and_literals_are_masked_or_rejected() -> None:
         references(masked(old), {})
     with pytest.raises(InvalidPipeline, match="credentials only"):
         references({"where": "a = '{{ env(\"X\") }}'"}, {})
+    with pytest.raises(InvalidPipeline, match="credentials only"):
+        references({"source": {"config": {"client.id": "${file:/etc/passwd}"}}}, {})
+    files = {"into": {"credentials": {"password": "${file:/run/secret}", "sslpassword": "${command:/bin/get x}"}}}
+    assert references(files, {})["into"]["credentials"]["sslpassword"] == "{{ command('/bin/get x') }}"
+    assert masked(references(files, {})) == files

@@ -24,7 +24,7 @@ def served(home: Home) -> Iterator[None]:
 
 def test_the_worker(api: Client) -> None:
     assert api.get("/") == {"version": "4.1.0", "commit": "kpipe-0.1.0", "kafka_cluster_id": ""}
-    assert api.get("/health")["status"] == "healthy"
+    assert api.get("/health")["status"] == "running"
     assert api.get("/connectors") == []
     assert api.ask("GET", "/nothing").status == 404
     assert api.ask("POST", "/").status == 405

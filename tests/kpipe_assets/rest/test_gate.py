@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import random
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from kpipe.errors import InvalidPipeline
-from kpipe_assets.dagster_server.access_rules import Rules
-from kpipe_assets.rest.app import check_access
+from kpipe_assets.dagster_server.access_rules import Rules, check_reachable
+from kpipe_assets.rest import gate
 from resources.home import Home
 from tests.certificates import certificates
 from tests.kpipe_assets.rest.client import CONFIG, Client, serving
@@ -49,8 +50,32 @@ def test_the_token_comes_as_bearer_or_as_the_password_of_basic(guarded: Client) 
         assert answer.headers["www-authenticate"].startswith("Basic")
         assert "Bearer TOKEN" in answer.message
     assert guarded.ask("GET", f"/connectors?token={TOKEN}").status == 401, "an address is logged and shared"
-    for path in ("/", "/health", "/openapi.json", "/kpipe/v1/pipelines", "/nothing"):
+    for path in ("/", "/metrics", "/openapi.json", "/kpipe/v1/pipelines", "/nothing"):
         assert guarded.ask("GET", path).status == 401, path
+
+
+def test_health_without_the_token_has_no_details(tmp_path: Path) -> None:
+    """Orchestrators probe without a token; what the service runs is for its users."""
+    found = (200, {"status": "running", "pipelines": {"secret": {"running": True}}})
+    with serving(Home.at(tmp_path / "home").make(), TOKEN, health=lambda: found) as client:
+        for headers in ({}, {"Authorization": "Bearer x"}):
+            answer = client.ask("GET", "/health", headers=headers)
+            assert (answer.status, answer.json) == (200, {"status": "running"})
+            assert client.ask("GET", "/health/x", headers=headers).status == 401
+        assert client.ask("GET", "/health", headers=BEARER).json == found[1]
+        assert client.ask("GET", "/health", headers={"Host": "evil.example"}).status == 403
+        assert client.ask("GET", "/health", headers={"Origin": "https://evil.example"}).status == 403
+        assert client.ask("POST", "/health", {}).status == 405
+        assert client.ask("GET", "/health", raw=b" " * (2 << 20)).status == 413
+
+
+def test_a_body_that_does_not_end_is_answered(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_BODY_S", 0.3)
+    with socket.create_connection(("127.0.0.1", api.port), timeout=300) as connection:
+        head = f"POST /connectors HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+    assert api.get("/connectors") == []
 
 
 def test_pages_of_others_are_refused(api: Client) -> None:
@@ -135,13 +160,13 @@ def test_a_mounted_application_is_behind_the_same_checks(tmp_path: Path) -> None
 
 
 def test_other_machines_need_token_and_tls() -> None:
-    check_access(Rules("127.0.0.1", 1), tls=False)
-    check_access(Rules("::1", 1), tls=False)
-    check_access(Rules("0.0.0.0", 1, (), TOKEN), tls=True)
-    with pytest.raises(InvalidPipeline, match="no token"):
-        check_access(Rules("0.0.0.0", 1), tls=True)
+    check_reachable(Rules("127.0.0.1", 1), tls=False)
+    check_reachable(Rules("::1", 1), tls=False)
+    check_reachable(Rules("0.0.0.0", 1, (), TOKEN), tls=True)
+    with pytest.raises(InvalidPipeline, match="found none"):
+        check_reachable(Rules("0.0.0.0", 1), tls=True)
     with pytest.raises(InvalidPipeline, match="unencrypted"):
-        check_access(Rules("10.0.0.1", 1, (), TOKEN), tls=False)
+        check_reachable(Rules("10.0.0.1", 1, (), TOKEN), tls=False)
 
 
 PARTS = [

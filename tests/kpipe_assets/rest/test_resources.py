@@ -45,6 +45,9 @@ def test_statements(api: Client) -> None:
     assert answer.json == {"message": "", "columns": ["pipeline", "state"], "rows": [["orders", "stopped"]]}
     many = api.ask("POST", "/kpipe/v1/sql", {"statement": "SELECT range AS n, 'ü' AS t FROM range(5000)", "limit": 2})
     assert many.json == {"message": "", "columns": ["n", "t"], "rows": [[0, "ü"], [1, "ü"]], "truncated": True}
+    large = api.ask("POST", "/kpipe/v1/sql", {"statement": "SELECT repeat('x', 7000000) FROM range(6)"})
+    assert len(large.json["rows"]) == 2 and large.json["truncated"] is True, "16 MiB at most"
+    assert "the first row of the result is too large" in sql("SELECT repeat('x', 20000000)")[1]
     odd = api.ask("POST", "/kpipe/v1/sql", {"statement": "SELECT 'NaN'::DOUBLE AS a, '\\xFF'::BLOB AS b, DATE '2026-01-01' AS c"})
     assert odd.json["rows"] == [[None, {"hex": "ff"}, "2026-01-01"]]
     assert sql("START PIPELINE orders")[0] == 200

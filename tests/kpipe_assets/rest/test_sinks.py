@@ -22,6 +22,7 @@ BASE = {
 CONFLUENT, DEBEZIUM = "io.confluent.connect.jdbc.JdbcSinkConnector", "io.debezium.connector.jdbc.JdbcSinkConnector"
 ICEBERG, S3 = "org.apache.iceberg.connect.IcebergSinkConnector", "io.confluent.connect.s3.S3SinkConnector"
 AIVEN_S3 = "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector"
+AIVEN, AVRO = "io.aiven.connect.jdbc.JdbcSinkConnector", "io.confluent.connect.avro.AvroConverter"
 HTTP, AIVEN_HTTP = "io.confluent.connect.http.HttpSinkConnector", "io.aiven.kafka.connect.http.HttpSinkConnector"
 OWN: Mapping[str, Mapping[str, str]] = {
     CONFLUENT: {
@@ -37,7 +38,13 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "iceberg.catalog.warehouse": "s3://lake/wh",
     },
     S3: {"s3.bucket.name": "lake", "format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat"},
-    AIVEN_S3: {"aws.s3.bucket.name": "lake", "format.output.type": "parquet"},
+    AIVEN_S3: {
+        "aws.s3.bucket.name": "lake",
+        "format.output.type": "parquet",
+        "format.output.fields": "value",
+        "format.output.envelope": "false",
+    },
+    AIVEN: {"connection.url": "jdbc:postgresql://db:5432/shop", "connection.user": "loader", "connection.password": "${env:PW}"},
     HTTP: {"http.api.url": "https://h/orders", "request.body.format": "json", "batch.json.as.array": "false"},
     AIVEN_HTTP: {"http.url": "https://h/orders", "http.authorization.type": "none"},
 }
@@ -124,12 +131,27 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (CONFLUENT, {"errors.retry.delay.max.ms": "900"}, "batch|max_retry_interval_ms", 900),
         (
             CONFLUENT,
-            {"value.converter": "io.confluent.connect.avro.AvroConverter", "value.converter.schema.registry.url": "https://r"},
+            {
+                "value.converter": AVRO,
+                "value.converter.schema.registry.url": "https://r",
+                "replace.null.with.default": "false",
+            },
             "format|registry",
             "https://r",
         ),
-        (CONFLUENT, {"value.converter": "io.confluent.connect.avro.AvroConverter"}, "format|type", "avro"),
-        (CONFLUENT, {"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, "format|type", "raw"),
+        (CONFLUENT, {"value.converter": AVRO, "replace.null.with.default": "false"}, "format|type", "avro"),
+        (DEBEZIUM, {"value.converter": AVRO}, "format|type", "avro"),
+        (AIVEN, {"insert.mode": "multi"}, "into|on_conflict", None),
+        (AIVEN, {"insert.mode": "multi"}, "into|table", "orders"),
+        (DEBEZIUM, {"topics": "shop.public.orders"}, "into|table", "shop_public_orders"),
+        (DEBEZIUM, {"topics": "Orders"}, "into|table", "Orders"),
+        (
+            DEBEZIUM,
+            {"topics": "Orders", "quote.identifiers": "true", "connection.url": "jdbc:postgresql://db/shop"},
+            "into|table",
+            "Orders",
+        ),
+        (ICEBERG, {}, "batch|interval_ms", 300000),
         (CONFLUENT, JDBC_UPSERT, "into|key", ["id", "at"]),
         (CONFLUENT, JDBC_UPSERT, "into|on_conflict", "replace"),
         (CONFLUENT, {"auto.evolve": "true", "auto.create": "true"}, "schema", None),
@@ -188,6 +210,8 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (HTTP, {"batch.json.as.array": "true"}, "into|envelope", "${records}"),
         (CONFLUENT, {"errors.tolerance": "all"}, "errors|constraint", None),
         (HTTP, {"headers": "X-A:1|Content-Type:application/json|X-B: 2:3"}, "into|headers", {"X-A": "1", "X-B": "2:3"}),
+        (HTTP, {"headers": "Content-Type: text/plain"}, "into|headers", {"Content-Type": "text/plain"}),
+        (HTTP, {"headers": "X-A:1|Api-Token: ${env:T}"}, "into|credentials", {"header.Api-Token": "{{ env('T') }}"}),
         (HTTP, {"headers": "X-A:1;X-B:2", "header.separator": ";"}, "into|headers", {"X-A": "1", "X-B": "2"}),
         (
             HTTP,
@@ -213,6 +237,28 @@ def test_a_key_becomes_a_field(kind: str, config: dict[str, str], path: str, val
     ("kind", "config", "key"),
     [
         (CONFLUENT, {"no.such.key": "1"}, "no.such.key"),
+        (CONFLUENT, {"value.converter": AVRO}, "replace.null.with.default"),
+        (CONFLUENT, {"value.converter": AVRO, "replace.null.with.default": "true"}, "replace.null.with.default"),
+        (
+            CONFLUENT,
+            {"value.converter": "io.confluent.connect.json.JsonSchemaConverter", "value.converter.schemas.enable": "-"},
+            "replace.null.with.default",
+        ),
+        (AIVEN, {"value.converter": AVRO}, "value.converter"),
+        (AIVEN, {"replace.null.with.default": "false"}, "replace.null.with.default"),
+        (CONFLUENT, {"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, "value.converter"),
+        (HTTP, {"value.converter": "org.apache.kafka.connect.storage.StringConverter"}, "value.converter"),
+        (DEBEZIUM, {"topics": "Orders", "connection.url": "jdbc:postgresql://db/shop"}, "quote.identifiers"),
+        (
+            DEBEZIUM,
+            {"table.name.format": "T", "quote.identifiers": "false", "connection.url": "jdbc:postgresql://db/shop"},
+            "quote.identifiers",
+        ),
+        (DEBEZIUM, {"table.naming.strategy": "x.Y"}, "table.naming.strategy"),
+        (AIVEN_S3, {"format.output.envelope": "-"}, "format.output.envelope"),
+        (AIVEN_S3, {"format.output.envelope": "true"}, "format.output.envelope"),
+        (AIVEN_S3, {"format.output.fields": "-"}, "format.output.fields"),
+        (AIVEN_S3, {"format.output.fields": "key,value"}, "format.output.fields"),
         (CONFLUENT, {"transforms": "a"}, "transforms"),
         (CONFLUENT, {"transforms.a.type": "x"}, "transforms.a.type"),
         (CONFLUENT, {"predicates": "a"}, "predicates"),
@@ -277,7 +323,26 @@ def test_a_key_becomes_a_field(kind: str, config: dict[str, str], path: str, val
         (HTTP, {"batch.json.as.array": "-"}, "batch.json.as.array"),
         (HTTP, {"batch.max.size": "2"}, "batch.json.as.array"),
         (HTTP, {"headers": "Authorization:secret"}, "headers"),
+        (HTTP, {"headers": "X-Api-Key:secret"}, "headers"),
+        (HTTP, {"headers": "X-A:1|Cookie: secret"}, "headers"),
         (HTTP, {"headers": "nonsense"}, "headers"),
+        (HTTP, {"headers": "X-A:1|x-a:2"}, "headers"),
+        (HTTP, {"headers": "X-A:1", "header.separator": ""}, "header.separator"),
+        (HTTP, {"connection.user": "u"}, "connection.user"),
+        (HTTP, {"connection.password": "${env:P}"}, "connection.password"),
+        (CONFLUENT, {"connection.user": "${env:USER_OF_DB}"}, "connection.user"),
+        (DEBEZIUM, {"connection.username": "${file:/x}"}, "connection.username"),
+        (
+            ICEBERG,
+            {
+                "iceberg.catalog.type": "jdbc",
+                "iceberg.catalog.uri": "jdbc:postgresql://h/d",
+                "iceberg.catalog.jdbc.user": "${env:U}",
+            },
+            "iceberg.catalog.jdbc.user",
+        ),
+        (ICEBERG, {"iceberg.catalog.jdbc.user": "u"}, "iceberg.catalog.jdbc.user"),
+        (CONFLUENT, {"pk.mode": "record_value", "pk.fields": "id,id"}, "pk.fields"),
         (HTTP, {"auth.type": "OAUTH2"}, "auth.type"),
         (HTTP, {"max.retries": "3"}, "max.retries"),
         (HTTP, {"request.body.format": "string"}, "request.body.format"),

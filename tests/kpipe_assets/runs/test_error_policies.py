@@ -53,6 +53,7 @@ def begun(kpipe: Any, topic: Any, write: Any, tmp_path: Path) -> Any:
     return define
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("policy", ["fail", "dead_letter", "skip"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_record_that_fails(begun: Any, kpipe: Any, stage: str, policy: str) -> None:

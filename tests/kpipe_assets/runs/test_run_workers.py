@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ from resources.home import Home
 from resources.java import JavaHome
 from tests.kpipe_assets.dagster_ui import processes, query
 from tests.kpipe_assets.runs.dagster_site import PARTITIONS, all_published
+from tests.patience import looks
 from tests.survival import small
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -93,11 +93,10 @@ class Dev:
         self.until(is_on)
 
     def until(self, what: Callable[[], Any], seconds: float = 300) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := what()):
-            assert time.monotonic() < deadline, (self.home.logs / "dev.log").read_text()[-5000:]
-            time.sleep(0.3)
-        return found
+        for _ in looks(seconds, 0.3):
+            if found := what():
+                return found
+        raise AssertionError((self.home.logs / "dev.log").read_text()[-5000:])
 
     def committed_by(self) -> set[str]:
         """Runs that have committed a batch."""
@@ -177,10 +176,7 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 def nothing_left(home: Home) -> None:
-    deadline = time.monotonic() + 300
-    while left := processes(home):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.3)
+    assert not all(processes(home) for _ in looks(300, 0.3))
 
 
 def exact(home: Home, written: list[int]) -> None:

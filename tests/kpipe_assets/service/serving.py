@@ -6,16 +6,18 @@ import json
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import duckdb
 import psutil
 
+from kpipe_assets.runs.run_locks import is_locked
 from tests.commandline import Kpipe
+from tests.patience import looks
 
 PATIENCE_S = 150.0
 
@@ -54,10 +56,7 @@ class Serving:
 
 
 def until(holds: Callable[[], bool], what: Callable[[], str] = lambda: "", patience: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {patience:g} s: {what()}"
-        time.sleep(0.05)
+    assert any(holds() for _ in looks(patience)), f"not within {patience:g} s: {what()}"
 
 
 def start(kpipe: Kpipe, *arguments: str, **more: str) -> Serving:
@@ -81,6 +80,9 @@ def serving(kpipe: Kpipe, *arguments: str, **more: str) -> Iterator[Serving]:
     started = start(kpipe, *arguments, **more)
     try:
         yield started
+    except BaseException:
+        print("".join(started.lines[-200:]))
+        raise
     finally:
         kill(started)
 
@@ -101,6 +103,39 @@ def kill(started: Serving) -> None:
     started.process.wait(60)
     for reader in started.readers:
         reader.join(60)
+
+
+_counted: dict[tuple[Path, str], tuple[tuple[tuple[int, int], ...], int]] = {}
+
+
+def rows(kpipe: Kpipe, table: str) -> int:
+    """Rows of the table; 0 while there is none, and while a commit holds the database.
+
+    Opening a database takes a twentieth of a second of CPU: a test that waits reads it again only after it was written.
+    """
+    file = kpipe.home / "data" / "kpipe.duckdb"
+    with suppress(duckdb.Error, FileNotFoundError):
+        written = tuple((part.stat().st_mtime_ns, part.stat().st_size) for part in (file, *file.parent.glob(f"{file.name}.*")))
+        if _counted.get((file, table), (None,))[0] != written:
+            try:
+                found = int(kpipe.sql(f"SELECT count(*) FROM {table}")[0][0])
+            except duckdb.CatalogException:  # there is no such table yet
+                found = 0
+            _counted[file, table] = (written, found)
+        return _counted[file, table][1]
+    return 0
+
+
+@contextmanager
+def without_pipelines(kpipe: Kpipe) -> Iterator[None]:
+    """Stop and drop all pipelines at the end of the block, whose service others go on to use."""
+    try:
+        yield
+    finally:
+        kpipe("sql", "STOP ALL PIPELINES", status=None)
+        for file in (kpipe.home / "pipelines").glob("*.yaml"):
+            file.unlink()
+        until(lambda: not any(map(is_locked, kpipe.home.glob("state/*.run"))))
 
 
 def lock(home: Path) -> dict[str, object]:

@@ -51,7 +51,7 @@ class Site:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.home, self.threads, self.lines, self.now = Home.at(folder).make(), list[Thread](), list[str](), 1000.0
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
-        self.keeper = Keeper(self.home, "p", self._make, self.lines.append, Backoff(10, 600))  # type: ignore[arg-type]
+        self.keeper = Keeper(self.home, "p", self._make, lambda text, _="": self.lines.append(text), Backoff(10, 600))  # type: ignore[arg-type]
 
     def _make(self, name: str) -> Thread:
         assert name == "p"
@@ -118,6 +118,16 @@ def test_a_waiting_pipeline_starts_at_once_for_an_operator(site: Site, how: str)
         site.home.note("p", "stopped")
     site.keeper.look(TWO if how == "edited" else ONE)
     assert site.keeper.thread is not None
+
+
+def test_a_batch_that_fails_after_the_stop_leaves_the_pipeline_stopped(site: Site) -> None:
+    site.keeper.look(ONE)
+    assert site.keeper.look(None)
+    site.home.note("p", "error", "no")  # as the run does
+    site.threads[0].die(KpipeError("no"))
+    assert not site.keeper.look(None)
+    assert site.home.noted("p") == {"state": "stopped", "error": "no"}
+    assert site.keeper.look(ONE) and len(site.threads) == 2, "it starts at once"
 
 
 def test_a_defect_ends_one_thread_and_is_recorded(site: Site) -> None:

@@ -18,6 +18,8 @@ from tests.resources.column_growth.wide_records import FIELDS, ids, names, only_
 from tests.resources.destinations.webhook_place import WebhookPlace
 from tests.resources.several import Bench
 
+pytestmark = pytest.mark.drawn(1)
+
 
 class Sending(Bench):
     """Into a destination that is no table."""
@@ -27,6 +29,7 @@ class Sending(Bench):
         return open_destination(self.pipeline, self.home)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("first", [True, False], ids=["a new table", "a table"])
 @pytest.mark.parametrize("count", [1_700, 20_000])
 def test_one_record_of_very_many_members_is_a_dead_letter(bench: Callable[..., Bench], first: bool, count: int) -> None:
@@ -114,6 +117,7 @@ def test_lists_of_objects_with_a_name_of_their_own_each(bench: Callable[..., Ben
     assert made.sql("SELECT data_type FROM information_schema.columns WHERE column_name = 'items'") == [("JSON[]",)]
 
 
+@pytest.mark.crossed
 @only_duckdb
 @pytest.mark.parametrize("name", ["", "a\0b", "n" * 256])
 @pytest.mark.parametrize("first", [True, False], ids=["a new table", "a table"])

@@ -80,6 +80,7 @@ ALONE = {
 }  # fmt: skip
 
 
+@pytest.mark.crossed
 @only_duckdb
 @pytest.mark.parametrize("first", [True, False], ids=["a new table", "a table"])
 @pytest.mark.parametrize("case", list(ALONE))
@@ -98,6 +99,7 @@ def test_a_record_beyond_the_bounds_leaves_its_neighbours_alone(bench: Callable[
     assert len(names(made)) <= 4, "what is refused adds no columns"
 
 
+@pytest.mark.crossed
 @only_duckdb
 @pytest.mark.parametrize("evolution", ["evolve", "ignore", "fail"])
 @pytest.mark.parametrize("kind", ["STRUCT(a BIGINT)", "STRUCT(a BIGINT)[]", "MAP(VARCHAR, STRUCT(a BIGINT))"])

@@ -54,6 +54,7 @@ def read_all(brokers: str, topic: str, level: str = "read_committed") -> list[An
     settings = {
         "bootstrap.servers": brokers, "group.id": "reads-all", "isolation.level": level, "enable.partition.eof": True,
         "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0,
+        "fetch.wait.max.ms": 10,  # the broker would wait 0.5 s before it answers that a partition has ended
     }  # fmt: skip
     consumer = Consumer(settings)
     try:

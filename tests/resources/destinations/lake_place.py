@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,11 @@ from resources.destinations.lakehouse.ledger_file import folder_of
 from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.destinations.parquet import ParquetFolder
 from resources.duckdb_engine.arrow_types import staged_type
-from resources.object_store.s3 import Store
+from resources.object_store.clients import client
+from resources.object_store.s3 import S3Store
 from resources.testing.lake import LakePlace
 from resources.testing.place import Place
+from tests.servers.object_store import StoreServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.rest import RestServer
 from tests.servers.s3 import BUCKET, CREDENTIALS, S3Server
@@ -89,32 +93,101 @@ class DeltaPlace(LakePlace):
         shutil.rmtree(self.folder / "tweets")
 
 
-class DeltaStorePlace(DeltaPlace):
-    """The same in an object store. The gateway keeps objects as files, so hands can be laid on them there."""
+class _InStore(LakePlace):
+    """A lake in an object store. Hands are laid on a copy in the local folder, which `laid` brings back.
 
-    def __init__(self, folder: Path, server: S3Server) -> None:
+    What is kept is plain, so that another process can open the place, too.
+    """
+
+    def __init__(self, folder: Path, server: StoreServer) -> None:
         super().__init__(folder)
-        prefix = folder.name
-        self.endpoint, self.place = server.endpoint, f"s3://{BUCKET}/{prefix}"
-        self.direct = f"http://127.0.0.1:{server.port}"
-        self.folder = server.folder / "data" / BUCKET / prefix
+        self.access, self.around = server.access(), server.access(direct=True)
+        self.place = f"{server.base}/{folder.name}"
 
     def bucket(self) -> BucketFolder:
-        return BucketFolder(Store(CREDENTIALS, self.endpoint), self.place)
+        return BucketFolder(client(self.access), self.place)
+
+    def copied(self) -> dict[Path, bytes]:
+        """The objects, as files of the local folder."""
+        store, found = client(self.around), {}
+        for item in store.listed(f"{self.place}/"):
+            name = item.uri.removeprefix(f"{self.place}/")
+            if not name.startswith("staging/"):
+                found[self.folder / name] = store.get(item.uri) or b""
+        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
+            if path not in found:
+                path.unlink()
+        for path, data in found.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return found
+
+    @contextmanager
+    def laid(self) -> Iterator[None]:
+        """Changes of the local folder become changes of the objects."""
+        before, store = self.copied(), client(self.around)
+        yield
+        after = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        for path in before.keys() - after.keys():
+            store.remove(f"{self.place}/{path.relative_to(self.folder)}")
+        for path, data in after.items():
+            if before.get(path) != data:
+                store.put(f"{self.place}/{path.relative_to(self.folder)}", data)
+
+    def record(self, pipeline: str = "tweets") -> dict[str, Any]:
+        self.copied()
+        return super().record(pipeline)
+
+    def delete_dead_letter(self) -> None:
+        with self.laid():
+            super().delete_dead_letter()
+
+    def rewrite(self, record: dict[str, Any]) -> None:
+        with self.laid():
+            super().rewrite(record)
+
+    def drop_table(self) -> None:
+        store = client(self.around)
+        for item in list(store.listed(f"{self.place}/tweets/")):
+            store.remove(item.uri)
+
+
+class DeltaStorePlace(_InStore, DeltaPlace):
+    """A Delta table in an object store."""
 
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
         lake = DeltaLake(self.bucket().below(table))
         return LakeDestination(lake, table, pipeline, {"source_type": "KAFKA"}, (self.staging, f"{self.place}/staging"))
 
     def delta(self, table: str = "tweets") -> DeltaTable:
-        options = BucketFolder(Store(CREDENTIALS, self.direct), self.place).options()
-        return DeltaTable(f"{self.place}/{table}", storage_options=options)
+        """As readers of the store find it."""
+        return DeltaTable(f"{self.place}/{table}", storage_options=client(self.around).options())
+
+    def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
+        if not any(client(self.around).names(f"{self.place}/{table}/_delta_log/")):
+            return []
+        found = self.delta(table).to_pyarrow_table().to_pylist()
+        return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
+
+    def copy(self) -> DeltaPlace:
+        """The place of the local folder."""
+        place = DeltaPlace.__new__(DeltaPlace)
+        place.folder = self.folder
+        return place
+
+    def pointer(self, pipeline: str) -> str:
+        return self.copy().pointer(pipeline)
+
+    def point(self, seq: int, sealed: int) -> None:
+        self.copy().point(seq, sealed)
+
+    def delete_row(self, partition: int, offset: int) -> None:
+        with self.laid():
+            self.copy().delete_row(partition, offset)
 
     def double_row(self, partition: int, offset: int) -> None:
-        table = self.delta()
-        rows = table.to_pyarrow_table()
-        chosen = pc.and_(pc.equal(rows["_kafka_partition"], partition), pc.equal(rows["_kafka_offset"], offset))
-        write_deltalake(table, rows.filter(chosen), mode="append")
+        with self.laid():
+            self.copy().double_row(partition, offset)
 
 
 class ParquetPlace(LakePlace):
@@ -267,7 +340,7 @@ class StoreIcebergPlace(PostgresIcebergPlace):
         self.folder = s3.folder / "data" / BUCKET / folder.name
 
     def lake(self, table: str = "tweets") -> IcebergLake:
-        return IcebergLake(BucketFolder(Store(CREDENTIALS, self.endpoint), self.place), table, self.catalogue())
+        return IcebergLake(BucketFolder(S3Store(CREDENTIALS, self.endpoint), self.place), table, self.catalogue())
 
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
         staging = (self.staging, f"{self.place}/staging")

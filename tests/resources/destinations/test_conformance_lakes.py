@@ -25,6 +25,8 @@ PLACES: dict[str, tuple[type[Place], tuple[str, ...]]] = {
     "iceberg_rest": (RestIcebergPlace, ("rest",)),
     "iceberg_s3": (StoreIcebergPlace, ("postgres", "s3")),
     "delta_s3": (DeltaStorePlace, ("s3",)),
+    "delta_gcs": (DeltaStorePlace, ("gcs",)),
+    "delta_azure": (DeltaStorePlace, ("azure",)),
 }
 # The others go the way of Delta on a disk but for snapshots, catalogues or the store, and each of these takes half a second: in
 # `make chaos`.

@@ -70,8 +70,9 @@ def test_what_is_fixed_cannot_be_given(key: str) -> None:
         ("ssl.engine.location", "load or run code"),
         ("ssl.providers", "load or run code"),
         ("error_cb", "load or run code"),
-        ("sasl.oauthbearer.token.endpoint.url", "address of its choice"),
-        ("sasl.oauthbearer.config", "not supported"),
+        ("sasl.oauthbearer.assertion.file", "client credentials only"),
+        ("sasl.oauthbearer.config", "sasl.oauthbearer.token"),
+        ("oauth_cb", "load or run code"),
         ("enable.sasl.oauthbearer.unsecure.jwt", "unsigned tokens"),
         ("enable.ssl.certificate.verification", "ssl.ca.location"),
         ("ssl.endpoint.identification.algorithm", "ssl.ca.location"),
@@ -131,7 +132,7 @@ def test_credentials_that_would_silently_not_be_used(config: dict[str, Any]) -> 
 
 def test_values_that_kafka_does_not_have() -> None:
     assert "security.protocol" in refused({"security.protocol": "tls"}).what
-    assert "sasl.mechanism" in refused({**SASL, "sasl.mechanism": "OAUTHBEARER"}, PASSWORD).what
+    assert "sasl.mechanism" in refused({**SASL, "sasl.mechanism": "DIGEST-MD5"}, PASSWORD).what
     assert "{{ env('NAME') }}" in refused(SASL, {**PASSWORD, "sasl.password": "{{ vault('hunter2') }}"}).hint
 
 

@@ -7,16 +7,21 @@ from collections.abc import Callable
 
 from kpipe.ledger import format_version
 from resources.destinations.sql.ledger import table_definitions
-from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.ledger.table_definitions import FORMAT, LANES
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
 __all__ = ["STEPS", "check", "present", "upgrade", "version"]
 
 _NAME = "ledger"
 
+
+def _add_tails(connection: Connection, dialect: Dialect) -> None:
+    dialect.add_column(connection, LANES.name, "tail", LANES.columns["tail"])
+
+
 #: By the format that each step upgrades from. A step runs in the transaction of a commit. In MySQL, DDL commits at once, so a
-#: step with DDL must be repeatable after each statement.
-STEPS: dict[int, Callable[[Connection, Dialect], None]] = {0: format_version.unchanged}
+#: step with DDL must be repeatable after each statement, and begins another transaction.
+STEPS: dict[int, Callable[[Connection, Dialect], None]] = {0: format_version.unchanged, 1: _add_tails}
 
 
 def present(connection: Connection, dialect: Dialect, exists: Callable[[str], bool]) -> bool:
@@ -66,8 +71,11 @@ def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> Non
         step(connection, dialect)
     if found is None:
         FORMAT.insert(connection, dialect, [{"name": _NAME, "version": format_version.FORMAT_VERSION}])
-    else:
-        connection.execute(f"UPDATE {FORMAT.sql} SET version = $1", [format_version.FORMAT_VERSION])
+        return
+    # A step with DDL may have given up the lock.
+    statement = f"UPDATE {FORMAT.sql} SET version = $1 WHERE name = $2 AND version = $3"
+    if not dialect.change(connection, statement, [format_version.FORMAT_VERSION, _NAME, found]):
+        version(connection, dialect, lock=dialect.share)
 
 
 def version(connection: Connection, dialect: Dialect, more: str = "", lock: str = "") -> int | None:

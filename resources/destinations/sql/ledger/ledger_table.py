@@ -9,14 +9,15 @@ from typing import Any
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.ledger.ledger import Conflict, Lane, LaneChange, Ledger, verify_checksum
+from kpipe.ledger.tail import Tail
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
-__all__ = ["read", "swap", "unregistered"]
+__all__ = ["lane_row", "read", "swap", "unregistered"]
 
 _KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
-_LANE = (*_KEY, "next_offset", "lane_end", "kind")
+_LANE = (*_KEY, "next_offset", "lane_end", "kind", "tail")
 _GIVEN = [(name, LANES.columns[name]) for name in _LANE]
 
 
@@ -74,7 +75,7 @@ def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     for lane in fresh:
         if lane.key in known:
             raise Conflict(commit.pipeline, LaneChange(None, lane), known[lane.key]).error(commit.id)
-    rows = [{"pipeline_name": commit.pipeline, **_values(lane), "batch_id": commit.id} for lane in fresh]
+    rows = [{"pipeline_name": commit.pipeline, **lane_row(lane), "batch_id": commit.id} for lane in fresh]
     LANES.insert(connection, dialect, rows)
     if fresh or any(expect.end != become.end for expect, become in moved):
         conflict = Ledger(commit.pipeline, lanes=_lanes(connection, commit.pipeline)).overlap(changes)
@@ -82,7 +83,8 @@ def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
             raise conflict.error(commit.id)
 
 
-def _values(lane: Lane) -> dict[str, Any]:
+def lane_row(lane: Lane) -> dict[str, Any]:
+    """Return the columns of a lane."""
     topic = lane.source.topic
     return {
         "cluster_id": topic.cluster,
@@ -93,27 +95,37 @@ def _values(lane: Lane) -> dict[str, Any]:
         "next_offset": lane.next,
         "lane_end": lane.end,
         "kind": lane.kind,
+        "tail": lane.tail and lane.tail.text,
     }
 
 
 def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
-    rows = connection.execute(
-        f'SELECT cluster_id, topic_id, topic, "partition", lane_start, next_offset, lane_end, kind FROM {LANES.sql}'
-        " WHERE pipeline_name = $1",
-        [pipeline],
-    ).fetchall()
-    topics: dict[tuple[str, str, str], TopicId] = {}
-    lanes = (
-        Lane(PartitionId(topics.setdefault(row[:3], TopicId(*row[:3])), row[3]), *row[4:])  # one object per topic
-        for row in rows
-    )
-    return {lane.key: lane for lane in lanes}
+    """Read the lanes of a pipeline. Before format 2, the table has no fingerprints.
+
+    Raises:
+        LedgerMismatch: they were changed by other means than commits.
+    """
+    result = connection.execute(f"SELECT * FROM {LANES.sql} WHERE pipeline_name = $1", [pipeline])
+    names = [column[0] for column in result.description]
+    try:
+        places = [names.index(name) for name in _LANE if name in names or name != "tail"]
+        rows = [[row[at] for at in places] for row in result.fetchall()]
+        topics: dict[tuple[str, str, str], TopicId] = {}
+        lanes = {}
+        for cluster, topic_id, name, partition, start, following, end, kind, *tail in rows:
+            id = (cluster, topic_id, name)
+            source = PartitionId(topics.setdefault(id, TopicId(*id)), partition)  # one object per topic
+            lanes[source, start] = Lane(source, start, following, end, kind, Tail.read(tail[0], following) if tail else None)
+    except (ValueError, TypeError) as error:
+        what = f"pipeline {pipeline}: the ledger in {LANES.name} was changed by hand: {error}"
+        raise LedgerMismatch(what, "restore a backup") from None
+    return lanes
 
 
 def _delete(connection: Connection, dialect: Dialect, commit: Commit, lanes: Sequence[Lane]) -> int:
     if not lanes:
         return 0
-    rows = [[_values(lane)[name] for name in _LANE] for lane in lanes]
+    rows = [list(lane_row(lane).values()) for lane in lanes]
     sql = dialect.delete(LANES.sql, dialect.rows(_GIVEN, 2), f"l.pipeline_name = $1 AND {_expected(dialect)}")
     return dialect.change(connection, sql, [commit.pipeline, *dialect.given(rows, len(_GIVEN))])
 
@@ -121,11 +133,14 @@ def _delete(connection: Connection, dialect: Dialect, commit: Commit, lanes: Seq
 def _update(connection: Connection, dialect: Dialect, commit: Commit, pairs: Sequence[tuple[Lane, Lane]]) -> int:
     if not pairs:
         return 0
-    to = [("to_next", "BIGINT"), ("to_end", "BIGINT"), ("to_kind", "VARCHAR")]
-    rows = [[*(_values(expect)[name] for name in _LANE), become.next, become.end, become.kind] for expect, become in pairs]
+    to = [("to_next", "BIGINT"), ("to_end", "BIGINT"), ("to_kind", "VARCHAR"), ("to_tail", "VARCHAR")]
+    rows = [
+        [*lane_row(expect).values(), become.next, become.end, become.kind, become.tail and become.tail.text]
+        for expect, become in pairs
+    ]
     sql = dialect.update(
         LANES.sql,
-        {"next_offset": "c.to_next", "lane_end": "c.to_end", "kind": "c.to_kind", "batch_id": "$2"},
+        {"next_offset": "c.to_next", "lane_end": "c.to_end", "kind": "c.to_kind", "tail": "c.to_tail", "batch_id": "$2"},
         dialect.rows(_GIVEN + to, 3),
         f"l.pipeline_name = $1 AND {_expected(dialect)}",
     )
@@ -135,4 +150,5 @@ def _update(connection: Connection, dialect: Dialect, commit: Commit, pairs: Seq
 def _expected(dialect: Dialect) -> str:
     """Return the condition that a lane of the table equals a lane of the parameters."""
     key = " AND ".join(f"l.{quote(name)} = c.{quote(name)}" for name in _KEY)
-    return f"{key} AND l.next_offset = c.next_offset AND {dialect.same.format('l.lane_end', 'c.lane_end')} AND l.kind = c.kind"
+    same = [dialect.same.format(f"l.{name}", f"c.{name}") for name in ("lane_end", "tail")]
+    return f"{key} AND l.next_offset = c.next_offset AND l.kind = c.kind AND {' AND '.join(same)}"

@@ -9,6 +9,7 @@ from kpipe.batch.batch import Counts
 from kpipe.offsets import Range
 from kpipe.topics import Part, PartitionId, TopicId, in_order, part
 from kpipe.verification.clearing import CLEARED
+from kpipe.verification.recount import Adopted
 from kpipe.verification.verify import Entry, TableRecount
 from resources.destinations.ledger_rows import LOOSE, UNREAD, made_entry
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN
@@ -16,7 +17,7 @@ from resources.destinations.sql.ledger.row_balance import TOPIC, kept, named
 from resources.destinations.sql.ledger.table_definitions import BATCHES, ERRORS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["dead_letters", "entries", "recount"]
+__all__ = ["dead_letters", "entries", "entry_of", "recount"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
@@ -25,11 +26,11 @@ _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_ear
 def entries(connection: Connection, pipeline: str) -> list[Entry]:
     """Return every committed range of the pipeline, in order of commit."""
     rows = connection.execute(
-        f"SELECT {ENTRY}, target_table FROM {BATCHES.sql} WHERE pipeline_name = $1"
+        f"SELECT {ENTRY}, target_table, seq FROM {BATCHES.sql} WHERE pipeline_name = $1"
         " ORDER BY seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline],
     ).fetchall()
-    return [_entry(row[:-1], row[-1]) for row in rows]
+    return [entry_of(row[:-2], *row[-2:]) for row in rows]
 
 
 def dead_letters(connection: Connection, pipeline: str) -> Mapping[Part, int]:
@@ -49,6 +50,7 @@ def recount(
     table: str,
     known: Sequence[str] | None,
     key: Sequence[str] = (),
+    adopted: Adopted | None = None,
 ) -> TableRecount:
     """Count the rows of a table, its repeated offsets, and the rows of each committed range.
 
@@ -63,6 +65,7 @@ def recount(
         table: name of the table.
         known: names of the table's columns; None: the table does not exist.
         key: its key columns, if it has a key.
+        adopted: offsets that another loader has read: its rows in this table are not counted.
     """
     expected = _by_partition(
         connection,
@@ -86,6 +89,9 @@ def recount(
         f"SELECT {topic}, _kafka_partition, count(*) FROM {name} WHERE _kafka_partition IS NOT NULL GROUP BY 1, 2",
         [],
     )
+    if adopted and "_kafka_offset" in names:
+        for number, foreign in _foreign(connection, dialect, name, topic, adopted).items():
+            rows[number] -= foreign
     wrong, repeated, exchanged = (
         _ranges(connection, dialect, pipeline, table, names) if "_kafka_offset" in names else ([], {}, [])
     )
@@ -163,7 +169,7 @@ def _ranges(
     repeated: dict[Part, int] = {}
     exchanged: list[Entry] = []
     for *values, held, again in found:
-        entry = _entry(values)
+        entry = entry_of(values)
         if held != entry.counts.rows:
             wrong.append((entry, held))
         if again is not None and again > 0:  # not counting rows of one record; None: the number of records is unknown
@@ -172,6 +178,25 @@ def _ranges(
         if held == entry.counts.rows and not again:
             exchanged.append(entry)
     return wrong, repeated, exchanged
+
+
+def _foreign(connection: Connection, dialect: Dialect, name: str, topic: str, adopted: Adopted) -> dict[Part, int]:
+    """Count rows at offsets that another loader has read. Rows without a topic are those of the pipelines' only topic."""
+    topics = sorted({topic for topic, _ in adopted})
+    if topic == "NULL" and len(topics) > 1:  # rows of several topics cannot be distinguished
+        return {}
+    lines = [
+        f"SELECT {topics.index(key[0])} AS source, {key[1]} AS number, {end} AS ends" for key, end in sorted(adopted.items())
+    ]
+    named = " ".join(f"WHEN ${at} THEN {at - 1}" for at in range(1, len(topics) + 1))
+    source = "0" if topic == "NULL" else f"CASE t.{topic} {named} ELSE -1 END"
+    return _by_partition(
+        connection,
+        f"SELECT {'NULL' if topic == 'NULL' else f't.{topic}'}, t._kafka_partition, count(*)"
+        f" FROM {name} AS t JOIN ({' UNION ALL '.join(lines)}) AS a"
+        f" ON a.number = t._kafka_partition AND t._kafka_offset < a.ends AND a.source = {source} GROUP BY 1, 2",
+        [] if topic == "NULL" else topics,
+    )
 
 
 def _unnumbered(connection: Connection, name: str, expected: dict[Part, int]) -> dict[Part, int]:
@@ -189,7 +214,8 @@ def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> di
     return {named(topic or "", number): count for topic, number, count in connection.execute(sql, parameters).fetchall()}
 
 
-def _entry(row: Sequence, table: str = "") -> Entry:
+def entry_of(row: Sequence, table: str = "", seq: int = 0) -> Entry:
+    """Return the range of a row with the columns `ENTRY`."""
     batch, cluster, topic_id, topic, partition, start, end, closed_by, state, *counts = row
     source = PartitionId(TopicId(cluster, topic_id, topic), partition)
-    return made_entry(batch, source, Range(start, end), Counts(*counts), closed_by, state, table)
+    return made_entry(batch, source, Range(start, end), Counts(*counts), closed_by, state, table, seq)

@@ -15,7 +15,7 @@ from resources.destinations.sql.ledger.multi_table import WRITTEN
 from resources.destinations.sql.ledger.table_definitions import HOLDINGS
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
-__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named"]
+__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named", "written"]
 
 NOWHERE = -1  #: partition of rows that kpipe has not written
 TOPIC = "_kafka_topic"
@@ -46,8 +46,7 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
     held: dict[Part, Holding] = {}
     if names is not None:
         held = _counted(connection, dialect, table, names)
-    row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
-    baseline = sum(item.rows for item in held.values()) - int(row[0])
+    baseline = sum(item.rows for item in held.values()) - written(connection, table)
     held.setdefault(NOWHERE, Holding())
     for name, item in held.items():
         topic, number = in_order(name)
@@ -96,15 +95,20 @@ def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[s
             f"SELECT count(*) FROM (SELECT 1 FROM {dialect.name(table)} GROUP BY {columns} HAVING count(*) > 1) AS k"
         ).fetchone()
         repeated = int(row[0])
-    row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
     return Keeping(
         expected={
             named(topic, number): Holding(count, int(offsets)) for topic, number, count, offsets, _ in rows if number != NOWHERE
         },
         found={name: item for name, item in found.items() if name != NOWHERE},
         repeated_keys=repeated,
-        unbalanced=sum(count - baseline for _, _, count, _, baseline in rows) - int(row[0]),
+        unbalanced=sum(count - baseline for _, _, count, _, baseline in rows) - written(connection, table),
     )
+
+
+def written(connection: Connection, table: str) -> int:
+    """Return how many rows all batches have inserted and not deleted. The ledger's tables must exist."""
+    row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
+    return int(row[0])
 
 
 def named(topic: str, number: int) -> Part:

@@ -97,6 +97,7 @@ LANES = Table(
         "lane_end": "BIGINT",
         "kind": "VARCHAR",
         "batch_id": "VARCHAR",
+        "tail": "VARCHAR",  # fingerprint of the last records before next_offset (kpipe/ledger/tail.py); since format 2, so last
     },
     # With the topic's name: brokers without topic ids return the same empty id for every topic.
     ("pipeline_name", "cluster_id", "topic_id", "topic", "partition", "lane_start"),

@@ -49,6 +49,7 @@ def place(request: pytest.FixtureRequest, kpipe: Any, monkeypatch: pytest.Monkey
     return "postgres", {"type": "postgres", "database": address, "credentials": credentials, "table": "orders"}, ask
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("keyed", [False, True], ids=["", "keyed"])
 def test_records_that_the_table_refuses(kpipe: Any, topic: Any, write: Any, place: Any, keyed: bool) -> None:
     kind, into, ask = place

@@ -9,31 +9,34 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from tests.commandline import contents
 from tests.kpipe_assets.end_to_end.destinations.test_delta import records
-from tests.servers.s3 import BUCKET, SECRET, S3Server
+from tests.servers.object_store import StoreServer
 
 
 @pytest.mark.spark
-def test_topic_to_an_object_store_and_back(kpipe: Any, topic: Any, write: Any, tmp_path: Path, s3: S3Server) -> None:
-    name = topic(2)
+@pytest.mark.parametrize("name", ["s3", "gcs", "azure"])
+def test_topic_to_an_object_store_and_back(
+    kpipe: Any, topic: Any, write: Any, tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    server: StoreServer = request.getfixturevalue(name)
+    source = topic(2)
     for partition in range(2):
-        write(name, records(partition * 1000, partition * 1000 + 200), partition)
-    write(name, ["not json"], 0)
-    base = f"s3://{BUCKET}/{tmp_path.name}"
-    more = {**s3.environment, "KPIPE_STAGING": f"{base}/staging"}
+        write(source, records(partition * 1000, partition * 1000 + 200), partition)
+    write(source, ["not json"], 0)
+    base = f"{server.base}/{tmp_path.name}"
+    more = {**server.environment, "KPIPE_STAGING": f"{base}/staging"}
     into = {"type": "delta", "database": base, "table": "orders"}
-    kpipe.define("orders", name, into=into, batch={"max_offsets_per_partition": 100})
+    kpipe.define("orders", source, into=into, batch={"max_offsets_per_partition": 100})
 
     kpipe.outside("run", "orders", status=-signal.SIGKILL, KPIPE_FAULT="commit.before:3:kill", **more)
-    store = s3.direct()
+    store = server.direct()
     staged = set(store.folders(f"{base}/staging/"))
     assert len(staged) in (1, 2), "the batch that was killed, and maybe the one that was read ahead"
     assert list((kpipe.home / "staging").iterdir()) == [], "nothing is staged on this machine"
 
     kpipe.outside("run", "orders", **more)
-    table = DeltaTable(f"{base}/orders", storage_options=BucketFolder(store, base).options())
+    table = DeltaTable(f"{base}/orders", storage_options=store.options())
     rows = table.to_pyarrow_table()
     assert sorted(rows["id"].to_pylist()) == [*range(200), *range(1000, 1200)]
     assert set(store.folders(f"{base}/staging/")) == staged, "files of batches that landed are gone"
@@ -41,6 +44,7 @@ def test_topic_to_an_object_store_and_back(kpipe: Any, topic: Any, write: Any, t
     assert proof["ok"] and (proof["rows"], proof["dead_letters"]) == (400, 1)
     assert kpipe.json("errors", "orders", **more)[0]["load_data_line"] == "not json"
 
-    holding = [path for path, data in contents(kpipe.home) if SECRET.encode() in data]
-    assert holding == [], "the secret is in no file of the home"
-    assert [found.uri for found in store.listed(base) if SECRET.encode() in (store.get(found.uri) or b"")] == []
+    for secret in [value.encode() for name, value in server.secrets().items() if "key" in name and "id" not in name]:
+        holding = [path for path, data in contents(kpipe.home) if secret in data]
+        assert holding == [], "the secret is in no file of the home"
+        assert [found.uri for found in store.listed(base) if secret in (store.get(found.uri) or b"")] == []

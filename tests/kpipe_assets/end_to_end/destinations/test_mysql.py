@@ -77,6 +77,7 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, table: Any) -> Non
     assert any("found 199 in the table" in problem for problem in kpipe.json("verify", "plain", status=1)[0]["problems"])
 
 
+@pytest.mark.chaos  # in each run, without a JVM: tests/survival/test_everywhere.py
 def test_killed_before_the_commit_lands_nothing_and_the_next_run_all(kpipe: Any, topic: Any, write: Any, table: Any) -> None:
     into, ask = table
     name = topic(1)

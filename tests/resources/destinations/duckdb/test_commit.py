@@ -70,6 +70,16 @@ def test_wal_that_was_left_is_replayed(place: DuckDBPlace) -> None:
     assert positions(destination)[0] == 12 and proof(destination).ok
 
 
+def test_a_torn_block_is_explained(place: DuckDBPlace) -> None:
+    """As a power cut in a checkpoint leaves it: tests/faults/test_lossy_disk.py."""
+    loaded(place)
+    with place.path.open("r+b") as file:
+        file.seek(3 * 4096 + 8)
+        file.write(b"torn")
+    with pytest.raises(DestinationError, match=r"cannot open .*Corrupt database file.*restore both from a backup"):
+        place.open().ledger()
+
+
 def test_wal_that_cannot_be_replayed_is_kept_and_explained(place: DuckDBPlace) -> None:
     destination = loaded(place)
     commit = batch(place, destination.ledger()[1], {0: 12})

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, InvalidPipeline, LedgerMismatch, NotAvailable
 from resources.destinations import open_destination
-from resources.destinations.iceberg import IcebergLake, Postgres, Rest
+from resources.destinations.iceberg import IcebergLake, Postgres, Rest, SQLite
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.home import Home
 from resources.secrets import Secret
@@ -195,3 +195,11 @@ def test_definition_names_the_catalogue(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_cannot_be_is_refused(tmp_path: Path, into: dict[str, Any], said: str) -> None:
     with pytest.raises((InvalidPipeline, NotAvailable, ValueError), match=said):
         definition(tmp_path, **into)
+
+
+def test_sqlite_syncs_the_folder_after_a_commit(tmp_path: Path) -> None:
+    """Else a power cut may undo a commit (tests/survival/test_power_cuts.py)."""
+    catalogue: Any = SQLite(tmp_path).opened(LocalFolder(tmp_path))
+    with catalogue.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA
+    catalogue.close()

@@ -13,6 +13,7 @@ import polars
 import pytest
 
 from bench.peers import install
+from kpipe.provenance.facts import Versioned
 from kpipe.schema.columns import Columns
 from resources.testing.lake import LakePlace
 from resources.testing.place import COLUMNS, batch
@@ -87,7 +88,7 @@ def test_arrow_and_duckdb_read_it(place: LakePlace) -> None:
 SPARK = """
 import json, sys
 from pyspark.sql import SparkSession
-jars, kind, folder, name = sys.argv[1:]
+jars, kind, folder, *queries = sys.argv[1:]
 settings = {
     "spark.master": "local[1]", "spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC",
     "spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "1",
@@ -109,6 +110,8 @@ rows = spark.sql(
     "SELECT _kafka_offset, id, text, flag, small, CAST(exact AS STRING), real, hex(raw), CAST(day AS STRING),"
     " unix_micros(moment), CAST(items AS STRING), who.name, who.tags[0] FROM t ORDER BY 1").collect()
 print("rows", json.dumps([list(row) for row in rows]))
+for query in queries:
+    print("offsets", json.dumps(sorted(row["_kafka_offset"] for row in spark.sql(query).collect())))
 """
 
 
@@ -116,10 +119,17 @@ print("rows", json.dumps([list(row) for row in rows]))
 def test_spark_reads_it(place: LakePlace, tmp_path: Path) -> None:
     kind = "delta" if isinstance(place, DeltaPlace) else "iceberg"
     names = ("delta",) if kind == "delta" else ("spark-iceberg", "sqlite")
+    destination = place.open()
+    assert isinstance(destination, Versioned)
+    snapshots = destination.snapshots([2, 3])  # the first commit has no rows
+    queries = [
+        next(query.text for query in destination.queries(snapshots[seq], condition) if query.engine == "Spark SQL")
+        for seq, condition in ((2, ""), (3, ""), (3, "NOT (_kafka_partition = 0 AND _kafka_offset >= 4)"))
+    ]
     peers = install(*names)
     jars = ",".join(map(str, peers.jars(*names)))
     done = subprocess.run(
-        [str(peers.python), "-c", SPARK, jars, kind, str(place.folder), "tweets"],
+        [str(peers.python), "-c", SPARK, jars, kind, str(place.folder), *queries],
         capture_output=True, text=True, env=peers.environment(), cwd=tmp_path, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -127,3 +137,5 @@ def test_spark_reads_it(place: LakePlace, tmp_path: Path) -> None:
     assert [tuple(row) for row in json.loads(line.removeprefix("rows "))] == [
         tuple("[1, null]" if value == "[1, NULL]" else value for value in row) for row in EXPECTED
     ]
+    offsets = [json.loads(line.removeprefix("offsets ")) for line in done.stdout.splitlines() if line.startswith("offsets ")]
+    assert offsets == [[0, 2], [0, 2, 3, 4], [0, 2, 3]]

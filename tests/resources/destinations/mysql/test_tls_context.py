@@ -13,7 +13,7 @@ from tests.certificates import certificates
 
 
 def context(server: Server) -> ssl.SSLContext:
-    found = server._tls()["ssl"]
+    found = server._tls({})["ssl"]
     assert isinstance(found, ssl.SSLContext)
     return found
 

@@ -14,12 +14,12 @@ from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.destinations.parquet import ParquetFolder
 from resources.home import Home
-from resources.object_store.s3 import Store
+from resources.object_store.clients import client
 from resources.testing.place import batch
 from resources.testing.state import begun, loaded, positions, proof
 from tests.resources.destinations.delta.test_delta import STEPS
 from tests.resources.destinations.lake_place import ParquetPlace, killed
-from tests.servers.s3 import BUCKET, CREDENTIALS, S3Server
+from tests.servers.object_store import StoreServer
 
 
 @pytest.fixture
@@ -104,18 +104,21 @@ def test_what_was_changed_by_hand_is_an_error(place: ParquetPlace) -> None:
         destination.ledger()
 
 
-def test_in_an_object_store(tmp_path: Path, s3: S3Server) -> None:
+@pytest.mark.parametrize("name", ["s3", "gcs", "azure"])
+def test_in_an_object_store(tmp_path: Path, request: pytest.FixtureRequest, name: str) -> None:
+    server: StoreServer = request.getfixturevalue(name)
     place = ParquetPlace(tmp_path)
-    held, base = Store(CREDENTIALS, s3.endpoint), f"s3://{BUCKET}/{tmp_path.name}"
+    base = f"{server.base}/{tmp_path.name}"
 
     def opened() -> LakeDestination:
-        return LakeDestination(ParquetFolder(BucketFolder(held, f"{base}/tweets")), "tweets", "tweets", {}, (place.staging,))
+        folder = BucketFolder(client(server.access()), f"{base}/tweets")
+        return LakeDestination(ParquetFolder(folder), "tweets", "tweets", {}, (place.staging,))
 
     place.open = lambda *_: opened()  # type: ignore[method-assign]
     destination = loaded(place, dead=[(0, 3)])
     destination.commit(batch(place, destination.ledger()[1], {0: 12}))
-    shown = [found.uri for found in s3.direct().listed(f"{base}/tweets/kpipe-")]
-    assert shown and list(s3.direct().names(f"{base}/tweets/_files/")) == []
+    shown = [found.uri for found in server.direct().listed(f"{base}/tweets/kpipe-")]
+    assert shown and list(server.direct().names(f"{base}/tweets/_files/")) == []
     assert positions(opened()) == {0: 12, 1: 5} and proof(opened()).ok
     assert len(opened().view("errors")) == 1
 

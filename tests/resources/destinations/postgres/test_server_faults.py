@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from kpipe.errors import (
     OutcomeUnknown,
 )
 from resources.destinations.postgres import PostgresEngine
+from resources.destinations.postgres.connection import IDLE, Server
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import TargetTable
 from resources.destinations.sql.ledger import history_tables, ledger_table
+from resources.secrets import Secret
 from resources.testing.place import batch
 from resources.testing.state import begun, loaded, positions, proof
 from tests.faults.proxy import Proxy, cut_after, drop_response, rst
@@ -48,9 +51,10 @@ import pickle, sys
 from pathlib import Path
 from kpipe.errors import KpipeError
 from resources.destinations.postgres import PostgresEngine
+from resources.destinations.postgres.connection import IDLE, Server
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import TargetTable
-from resources.destinations.postgres.connection import Server
+from resources.destinations.postgres.connection import IDLE, Server
 from resources.secrets import Secret
 address, password, staging, recorded, idle = sys.argv[1:]
 server = Server(address, {"password": Secret(password)}, "kpipe tests", 20, float(idle))
@@ -202,12 +206,64 @@ def test_a_replica_is_refused(place: PostgresPlace, monkeypatch: pytest.MonkeyPa
     """Read-only as a replica is; a real one would take another server."""
     destination = loaded(place)
     place.server.sql("ALTER ROLE loader SET default_transaction_read_only = on")
+    IDLE.close_all()  # the setting applies to new connections
     try:
         with pytest.raises(DestinationError, match="read-only"):
             destination.commit(batch(place, destination.ledger()[1], {0: 12}))
         assert proof(destination).ok
     finally:
         place.server.sql("ALTER ROLE loader RESET default_transaction_read_only")
+
+
+def test_sessions_that_the_server_has_ended_are_not_used(place: PostgresPlace) -> None:
+    destination = loaded(place)
+    ledger = destination.ledger()[1]
+    sessions = "FROM pg_stat_activity WHERE usename = 'loader'"
+    assert place.server.sql(f"SELECT pg_terminate_backend(pid) {sessions}"), "a connection was idle"
+    while place.server.sql(f"SELECT pid {sessions}"):  # they end a moment later
+        time.sleep(0.01)
+    assert destination.commit(batch(place, ledger, {0: 12})).seq == 3
+    assert len(place.rows()) == 17 and proof(destination).ok
+
+
+def test_a_commit_is_read_back_through_a_new_connection(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination = loaded(place)
+    opened: list[int] = []
+    connect = Server.connect
+
+    def counting(self: Server) -> psycopg.Connection[Any]:
+        raw = connect(self)
+        opened.append(raw.info.backend_pid)
+        return raw
+
+    ledger = destination.ledger()[1]
+    monkeypatch.setattr(Server, "connect", counting)
+    destination.commit(batch(place, ledger, {0: 12}))
+    assert len(opened) == 1, "the connection of the ledger's read commits, and another one reads back"
+
+
+def test_connections_are_shared_by_pipelines_with_the_same_secrets_only(place: PostgresPlace) -> None:
+    IDLE.close_all()
+    address, right, wrong = place.server.address(place.schema), {"password": Secret(PASSWORD)}, {"password": Secret("x")}
+    with Server(address, right, "kpipe one").session() as session:
+        (one,) = session.execute("SELECT pg_backend_pid()").fetchone()
+    with Server(address, right, "kpipe two").session() as session:
+        (two,) = session.execute("SELECT pg_backend_pid()").fetchone()
+        assert session.execute("SHOW application_name").fetchone() == ("kpipe two",)
+        with Server(address, right, "kpipe three").session() as other:
+            assert other.execute("SELECT pg_backend_pid()").fetchone() != (two,)
+    assert one == two
+    with pytest.raises(DestinationError, match="rejects"), Server(address, wrong, "kpipe two").session():
+        pass
+
+
+def test_a_connection_is_not_kept_after_an_error(place: PostgresPlace) -> None:
+    server = Server(place.server.address(place.schema), {"password": Secret(PASSWORD)}, "kpipe one")
+    with pytest.raises(psycopg.Error), server.session() as session:
+        (broken,) = session.execute("SELECT pg_backend_pid()").fetchone()
+        session.execute("SELECT 1 / 0")
+    with server.session() as session:
+        assert session.execute("SELECT pg_backend_pid()").fetchone() != (broken,)
 
 
 def test_a_race_of_processes(place: PostgresPlace) -> None:

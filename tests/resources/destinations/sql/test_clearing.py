@@ -21,6 +21,8 @@ from resources.testing.place import Place, batch, begin, live, source
 from resources.testing.state import positions, proof
 from tests.resources.destinations.databases import database
 
+pytestmark = pytest.mark.drawn(2)
+
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
@@ -116,7 +118,7 @@ def test_rows_that_come_back_by_hand_are_no_proof(place: Place) -> None:
 
 def test_the_rows_of_another_pipeline_are_taken_back_in_its_ledger(place: Place) -> None:
     one, two = filled(place), filled(place, "two")
-    assert len(place.rows()) == 22
+    assert len(place.rows()) == 22 and one.other_rows("tweets") == 0
     with pytest.raises(NotAvailable, match="table tweets also contains rows of pipeline two") as refused:
         one.clear(["tweets"], "me", only=["tweets"])
     assert refused.value.hint.startswith("RESET PIPELINE tweets, two")
@@ -179,6 +181,7 @@ def test_a_run_at_work_is_fenced_and_a_killed_clear_is_none(place: Place) -> Non
 
 def test_a_table_that_is_not_there_holds_nothing(place: Place) -> None:
     destination = place.open()
+    assert destination.other_rows("tweets") == 0
     assert destination.clear(["tweets"], "me").rows == {"tweets": 0}
     destination.commit(begin("tweets", (0,)))
     done = destination.clear(["tweets"], "me")
@@ -189,7 +192,9 @@ def test_a_table_that_is_not_there_holds_nothing(place: Place) -> None:
 def test_rows_of_no_ledger_are_deleted_or_the_error_says_that_they_are_not(place: Place) -> None:
     destination = filled(place)
     destination.clear(["tweets"], "me")
+    assert destination.other_rows("tweets") == 0
     place.sql(f"INSERT INTO {place.name('tweets')} (id) VALUES (1)")
+    assert destination.other_rows("tweets") == 1
     failpoints.arm(failpoints.Fault("commit.before:1:raise"))
     with pytest.raises(Exception, match=r"commit\.before"):
         destination.clear(["tweets"], "me")

@@ -20,6 +20,8 @@ from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, 
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.mysql_place import MySQLPlace
 
+pytestmark = pytest.mark.drawn(2)
+
 BAD = {(0, 2), (0, 3), (0, 7), (1, 0), (1, 4)}
 
 
@@ -148,6 +150,7 @@ def test_once_however_often_it_is_sent(place: Place, destination: Any) -> None:
     assert sums(destination) == (17, 0, 1)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("fault", ["before", "after_landed", "unknown"])
 def test_the_answer_is_lost(place: Place, destination: Any, fault: str) -> None:
     replay = replayed(place, destination, destination.letters(0, 10))
@@ -208,6 +211,7 @@ def test_the_same_record_read_twice_comes_in_two_pages(place: Place, destination
     assert pages in [([0, 2, 3], [2, 4]), ([0, 2, 3, 4], [2])]
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", ["b", "u", "hits"])
 def test_no_name_inside_of_the_queries_that_verify_hides_a_table(place: Place, name: str) -> None:
     made: Any = place.open(table=name)

@@ -11,7 +11,7 @@ import pytest
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, RecordRejected
 from kpipe.ledger import transitions
-from kpipe.ledger.ledger import Ledger, Step
+from kpipe.ledger.ledger import Lane, Ledger, Step
 from kpipe.run_events import ledger_only
 from resources.destinations.webhook import Rules, WebhookDestination
 from resources.destinations.webhook.dispatcher import Delivery
@@ -172,7 +172,7 @@ def decisions(ledger: Ledger) -> dict[str, tuple[Any, tuple[Step, ...]]]:
     changes, again = transitions.reread(ledger, source(0), 0)
     return {
         "jump": (transitions.jump(ledger, source(0), 20), ()),
-        "reread": (changes, tuple(Step(replace(ledger.live(source(0)), start=x.start, next=x.start), x.end) for x in again)),  # type: ignore[type-var]
+        "reread": (changes, tuple(Step(Lane(source(0), x.start, x.start), x.end) for x in again)),
         "retire": (transitions.retire(ledger, source(0)), ()),
         "skip": (transitions.skip(ledger.live(source(0)), 5), ()),  # type: ignore[arg-type]
     }  # fmt: skip

@@ -212,7 +212,8 @@ def pipeline(into: dict[str, Any], **more: Any) -> Pipeline:
         ({"envelope": '{"a": ${id}}'}, "records"), ({"envelope": '{"a": ${records}, "b": ${id}}'}, "records"),
         ({"headers": {"X-A": "a\r\nX-B: b"}}, "control"), ({"headers": {"X A": "a"}}, "header's name"),
         ({"headers": {"Host": "a"}}, "set by kpipe"), ({"headers": {"Webhook-Id": "a"}}, "set by kpipe"),
-        ({"headers": {"Authorization": "a"}}, "secret"), ({"max_records": 0}, "greater"), ({"concurrency": 0}, "greater"),
+        ({"headers": {"Authorization": "a"}}, "secret"), ({"headers": {"X-Auth-Token": "a"}}, "header.X-Auth-Token"),
+        ({"headers": {"cookie": "a"}}, "header.cookie"), ({"max_records": 0}, "greater"), ({"concurrency": 0}, "greater"),
         ({"type": "duckdb"}, "belongs to type: webhook"), ({"topic": "t"}, "belongs to type: kafka"),
         ({"credentials": {"url": "x"}}, "also set in credentials"),
     ],
@@ -240,7 +241,9 @@ def test_destinations_that_cannot_be_say_why(tmp_path: Path, into: dict[str, Any
         open_destination(pipeline(into, **more), Home.at(tmp_path))
 
 
-@each_case("field", [{"url": "https://u:canary@x/"}, {"headers": {"Authorization": "canary"}}])
+@each_case(
+    "field", [{"url": "https://u:canary@x/"}, {"headers": {"Authorization": "canary"}}, {"headers": {"X-Api-Key": "canary"}}]
+)
 def test_what_may_be_a_secret_in_the_wrong_place_is_not_shown(field: dict[str, Any]) -> None:
     attributes = pipeline({}).to_dict()
     attributes["into"] |= field

@@ -36,6 +36,7 @@ def test_without_a_word_it_is_this_machine() -> None:
         ({"KPIPE_SPARK_MASTER": "mesos://h:1"}, InvalidPipeline, "not a master of Spark: .*spark://HOST:PORT"),
         ({"KPIPE_SPARK_MASTER": "local[0]"}, InvalidPipeline, "not a master of Spark"),
         ({"KPIPE_SPARK_MASTER": "spark://host"}, InvalidPipeline, "not a master of Spark"),
+        ({"KPIPE_SPARK": "serve"}, InvalidPipeline, "KPIPE_SPARK: expected service, found 'serve'"),
     ],
 )
 def test_what_cannot_work_is_said_before_a_jvm_is_started(environ: dict[str, str], error: type[KpipeError], words: str) -> None:

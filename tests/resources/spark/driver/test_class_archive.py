@@ -8,7 +8,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from resources.spark.driver.jvm_launch import _direct, options
 from tests.cases import each_case
 
 STORED = ["java", "-cp", "conf:jars/*", "-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", MAIN, "pyspark-shell"]
+INSTALLED = installed()
 LOCAL = {"spark.master": "local[*]", "spark.driver.memory": "1g"}
 
 
@@ -196,13 +196,16 @@ print("closed", "-XX:+DisableAttachMechanism" in given, "sum", context.paralleli
 """
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Iterator[Path]:
-    """A prefix with a real archive."""
+@pytest.fixture(scope="module", params=["installed", pytest.param("new", marks=pytest.mark.chaos)])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Path:
+    """A prefix with a real archive: a copy of the one that `make install` has made, which takes 11 s of CPU, or a new one."""
     prefix = tmp_path_factory.mktemp("made")
     folder = prefix / "share" / "kpipe" / "class_archives"
     environ = {"PATH": os.environ["PATH"], "HOME": str(prefix), "JAVA_HOME": str(java.path)}
     command = [sys.executable, "-m", "resources.spark.driver.class_archive_maker", str(folder)]
+    ours = INSTALLED / archive_key(java.path, class_archive_lookup.spark_home())
+    if request.param == "installed" and ours.is_dir():
+        shutil.copytree(ours, folder / ours.name)
     numbers = []
     for _ in range(2):  # the second time, there is one
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
@@ -210,7 +213,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Iterator[P
         (archive,) = [item for item in folder.iterdir() if item.is_dir()]
         numbers.append((archive / CLASSES).stat().st_ino)
     assert numbers[0] == numbers[1]
-    yield prefix
+    return prefix
 
 
 def started(prefix: Path, home: Path, java: JavaHome, **environ: str) -> tuple[str, str]:

@@ -14,7 +14,8 @@ import pytest
 from kpipe.definition.formats import Format
 from resources import native
 from resources.java import JavaHome
-from resources.object_store.s3 import store, use
+from resources.object_store.clients import forget, store, use
+from resources.object_store.s3 import S3Store
 from resources.spark.driver.jvm_launch import environment
 from resources.spark.driver.remote_workers import stored
 from resources.spark.driver.spark_settings import settings
@@ -168,10 +169,10 @@ def test_executors_elsewhere_are_closed_too(tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def fresh_store() -> Iterator[None]:
     use(None)
-    store.cache_clear()
+    forget()
     yield
     use(None)
-    store.cache_clear()
+    forget()
 
 
 @pytest.mark.usefixtures("fresh_store")
@@ -185,5 +186,6 @@ def test_tasks_on_this_machine_get_the_stores_credentials_as_those_elsewhere_do(
         monkeypatch.delenv(name)
     assert not job.remote and job.store is not None
     assert list(run(job, [])) == []
-    assert store().credentials() == {"access.key.id": "the-key", "secret.access.key": "the-secret"}
-    assert store().endpoint == "http://127.0.0.1:1"
+    given = store("s3://bucket/staging")
+    assert isinstance(given, S3Store) and given.endpoint == "http://127.0.0.1:1"
+    assert given.credentials() == {"access.key.id": "the-key", "secret.access.key": "the-secret"}

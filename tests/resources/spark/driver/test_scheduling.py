@@ -13,12 +13,22 @@ from hypothesis import strategies as st
 
 from kpipe.batch.batch import Batch
 from kpipe.definition.formats import Format
-from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled, RecordRejected, StoreUnreachable, TransformFailed
+from kpipe.errors import (
+    BrokerUnreachable,
+    KpipeError,
+    LogTruncated,
+    ReadFailed,
+    ReadStalled,
+    RecordRejected,
+    StoreUnreachable,
+    TransformFailed,
+)
 from kpipe.ledger.ledger import Lane, Step
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import RangeSet
 from kpipe.topics import PartitionId, TopicId
-from resources.object_store.s3 import StoreFailed
-from resources.spark.driver.scheduling import Moved, _task, lost, share_out
+from resources.object_store.store import StoreFailed
+from resources.spark.driver.scheduling import Moved, _first, _task, lost, share_out
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.task_spec import Failure, JobSpec
 from tests.cases import each_case
@@ -97,3 +107,24 @@ def test_spark_is_quoted_and_not_what_carries_its_words() -> None:
     other = lost("batch 1", RuntimeError(f"{py4j}Task not serializable\n\tat java.lang.Thread"))
     assert shut.what == "batch 1: Spark could not finish its tasks: the cluster has ended the application"
     assert other.what == "batch 1: Spark could not finish its tasks: Task not serializable"
+
+
+def test_logs_that_were_cut_are_one_error_with_all_places() -> None:
+    """Also from the Spark of another process, which sends the error as a `Failure` again."""
+    tail = Tail.made(9, ((7, "a"), (8, "b")))
+
+    def failure(number: int, offset: int) -> Failure:
+        found = tail.difference({7: "a", 8: "x"} if offset == 8 else {7: "y", 8: "b"}, lambda: 0)
+        assert found is not None
+        error = tail.error(f"t/{number}", found)
+        error.record = (PartitionId(TopicId("c", "i", "t"), number), found.offset)
+        return Failure.of(error, "")
+
+    busy = Failure.of(BrokerUnreachable("no broker"), "")
+    first = _first(item.error() for item in (busy, failure(0, 8), failure(1, 7)))
+    again = Failure.of(first, "").error()
+    for error in (first, again):
+        assert isinstance(error, LogTruncated)
+        found = [(str(one.record[0]), one.record[1], one.before) for one in (error, *error.others) if one.record]
+        assert found == [("t/0", 8, "b"), ("t/1", 7, "a")]
+    assert _first([busy.error(), KpipeError("fix it")]).what == "fix it"

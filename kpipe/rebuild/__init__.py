@@ -1,0 +1,1 @@
+"""Rebuild a table beside the live one, and exchange the two."""

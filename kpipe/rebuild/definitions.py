@@ -1,0 +1,97 @@
+"""Definitions of a rebuild: of the pipeline that loads the new table, and of the old table after the exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.rebuild.exchange import TableNames
+from kpipe.tables.upsert import rows_first
+
+__all__ = ["REBUILD", "REPLACED", "check", "rebuilding", "renamed", "table_names"]
+
+#: Endings of the names of a pipeline and its tables: while it is rebuilt, and of the old ones after the exchange.
+REBUILD, REPLACED = "_rebuild", "_replaced"
+
+
+def check(live: Pipeline, new: Pipeline) -> None:
+    """Check that a pipeline can be rebuilt with a new definition.
+
+    Raises:
+        InvalidPipeline: the definitions differ in what a rebuild does not change.
+        NotAvailable: a field of the definition excludes a rebuild.
+    """
+    for name in ("name", "into.type", "into.database"):
+        before, after = (_value(pipeline, name) for pipeline in (live, new))
+        if before != after:
+            raise InvalidPipeline(
+                f"pipeline {live.name}: {name}: a rebuild keeps it: expected {before}, found {after}", "undo the change"
+            ).about(*name.split("."))
+    before, after = ([table.table for table in pipeline.tables] for pipeline in (live, new))
+    if before != after:
+        raise InvalidPipeline(
+            f"pipeline {live.name}: a rebuild keeps the tables: expected {', '.join(before)}, found {', '.join(after)}",
+            "load other tables with a pipeline of another name",
+        )
+    for pipeline in (live, new):
+        if pipeline.source.end is not None:
+            raise NotAvailable(f"pipeline {live.name}: source.end: a bounded pipeline cannot be rebuilt", "use another name")
+        if rows_first(pipeline):
+            raise NotAvailable(
+                f"pipeline {live.name}: delivery: at_least_once: rows commit before the ledger, so a batch that was planned"
+                " before the exchange could put rows into the new table",
+                "set delivery: exactly_once first",
+            )
+
+
+def rebuilding(new: Pipeline, start: Any) -> Pipeline:
+    """Return the definition of the pipeline that loads the new tables, from a start position.
+
+    Raises:
+        InvalidPipeline: a name is too long, or the position is invalid.
+    """
+    fields = _named(new, REBUILD)
+    fields["source"] = {**fields["source"], "start": start}
+    fields["source"].pop("group", None)  # the group follows the live pipeline
+    return _made(fields)
+
+
+def renamed(live: Pipeline) -> Pipeline:
+    """Return the definition of the old tables after the exchange, with which `kpipe verify` proves them."""
+    fields = _named(live, REPLACED)
+    fields["source"].pop("group", None)
+    return _made(fields)
+
+
+def table_names(live: Pipeline) -> tuple[TableNames, ...]:
+    """Return the names of each table before and after the exchange."""
+    return tuple(TableNames(one.table, one.table + REBUILD, one.table + REPLACED) for one in live.tables)
+
+
+def _named(pipeline: Pipeline, ending: str) -> dict[str, Any]:
+    fields = pipeline.to_dict()
+    fields["name"] = pipeline.name + ending
+    fields["into"] = {**fields["into"], "table": pipeline.into.table + ending}
+    if pipeline.also:
+        fields["also"] = [{**one, "table": one["table"] + ending} for one in fields["also"]]
+    return fields
+
+
+def _made(fields: Mapping[str, Any]) -> Pipeline:
+    try:
+        return Pipeline.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidPipeline(f"pipeline {fields['name']}: {path}: {first['msg']}", "use a shorter name") from None
+
+
+def _value(pipeline: Pipeline, name: str) -> Any:
+    found: Any = pipeline
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,1 @@
+"""`kpipe chaos`: load copies of a pipeline while their runs are killed, stopped and failed, then prove the copies."""

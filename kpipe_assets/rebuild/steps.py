@@ -1,0 +1,213 @@
+"""The steps of a rebuild. Each can be repeated: a process that is killed leaves the live pipeline as it is."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import Fenced, InvalidPipeline, InvalidStatement, NotAvailable
+from kpipe.failpoints import failpoint
+from kpipe.rebuild.definitions import REBUILD, REPLACED, check, rebuilding, renamed, table_names
+from kpipe.rebuild.exchange import Coordinates, Exchange, Exchanging, TableNames, missing
+from kpipe.verification.verify import Audit
+from kpipe_assets.runs.proof import prove
+from kpipe_assets.runs.rebuilt import Rebuild, finish, forget, load
+from kpipe_assets.runs.run_locks import is_running
+from kpipe_assets.validation import validate
+from resources.destinations import open_destination, summary
+from resources.home import Home
+
+__all__ = ["Comparison", "begin", "cancel", "compare", "drop_replaced", "exchange"]
+
+# The live pipeline reads on while the exchange is tried: each time, the new table catches up first.
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The live table and the rebuilt one.
+
+    Attributes:
+        live: proof of the live table.
+        rebuilt: proof of the rebuilt one.
+        waiting: offsets that only the live table has so far.
+        missing: offsets that only the live table has, and that will not be read.
+        differences: coordinates of rows that only one of them has, by table, if they were requested.
+    """
+
+    live: Audit
+    rebuilt: Audit
+    waiting: list[str]
+    missing: list[str]
+    differences: dict[str, Coordinates]
+
+
+def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pipeline:
+    """Store the definition of a rebuild, or continue one, and return the pipeline that loads the new table.
+
+    Args:
+        home: KPIPE_HOME.
+        name: the live pipeline's name.
+        new: its new definition; None: that of the rebuild that has begun, else the present one.
+        start: where to begin; None: where a rebuild has begun, else the earliest offset.
+
+    Raises:
+        InvalidStatement: another rebuild has begun.
+        InvalidPipeline, NotAvailable: the pipeline cannot be rebuilt with this definition.
+    """
+    finish(home, name)
+    live, known = home.pipeline(name), load(home, name)
+    if known is None:
+        new = new or live
+        check(live, new)
+        _exchanging(live, home)
+        shadow = rebuilding(new, "earliest" if start is None else start)
+        for taken in (shadow.name, name + REPLACED):
+            if taken in home.names():
+                raise InvalidStatement(
+                    f"pipeline {taken} exists: kpipe rebuild {name} would use its name",
+                    f"kpipe rebuild {name} --drop-replaced, or DROP PIPELINE {taken}",
+                )
+        renamed(live)
+        validate(shadow, home)
+        Rebuild(live.to_dict(), new.to_dict()).save(home, name)
+        home.note(shadow.name, "stopped")
+        home.save(shadow)
+        failpoint("rebuild.begun")
+        return shadow
+    wanted = rebuilding(new or Pipeline.model_validate(known.new), "earliest" if start is None else start)
+    if name + REBUILD not in home.names():  # killed before it was written
+        home.save(wanted)
+    shadow = home.pipeline(name + REBUILD)
+    if (new is not None and new.to_dict() != known.new) or (start is not None and shadow.source.start != wanted.source.start):
+        raise InvalidStatement(
+            f"pipeline {name}: a rebuild with another definition or start has begun",
+            f"continue it without these options, or kpipe rebuild {name} --cancel first",
+        )
+    return shadow
+
+
+def compare(home: Home, name: str, differences: int = 0) -> Comparison:
+    """Prove both tables, and compare which offsets they cover.
+
+    Raises:
+        InvalidPipeline: a pipeline has committed nothing yet.
+    """
+    live, shadow = home.pipeline(name), home.pipeline(name + REBUILD)
+    place = _exchanging(live, home)
+    waiting, gone = missing(open_destination(live, home).ledger()[1], open_destination(shadow, home).ledger()[1])
+    found = {one.live: place.differences(one, differences) for one in table_names(live)} if differences else {}
+    failpoint("rebuild.compared")
+    return Comparison(prove(live, home), prove(shadow, home), waiting, gone, found)
+
+
+def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept_missing: bool = False) -> int:
+    """Exchange the tables, and return the number of the commit.
+
+    Args:
+        home: KPIPE_HOME.
+        name: the live pipeline's name.
+        catch_up: loads the pipeline's new records.
+        accept_missing: whether offsets may be missing that the live table has.
+
+    Raises:
+        InvalidStatement: the rebuilt table is not proven, or would lack something.
+        Fenced: the live pipeline was ahead each time.
+        KpipeError: the destination failed.
+    """
+    shadow = home.pipeline(name + REBUILD)
+    for attempt in range(_TRIES):
+        catch_up(shadow)
+        found = load(home, name)
+        assert found is not None
+        new = Pipeline.model_validate(found.new)
+        result = prove(shadow, home)
+        if not result.ok:
+            raise InvalidStatement(
+                f"pipeline {shadow.name}: the rebuilt table is not proven: {result.problems[0]}", f"kpipe verify {shadow.name}"
+            )
+        work = Exchange(
+            id=found.exchange or uuid.uuid4().hex,  # a commit that was sent may land late
+            pipelines=TableNames(name, shadow.name, name + REPLACED),
+            tables=table_names(new),
+            accept_missing=accept_missing,
+            note=f"exchange: {', '.join(one.table for one in new.tables)} rebuilt; {getpass.getuser()} on the command line",
+            run_id=f"pid-{os.getpid()}",
+            config=summary(new),
+        )
+        replace(found, exchange=work.id).save(home, name)
+        failpoint("rebuild.exchanging")
+        try:
+            seq = _exchanging(home.pipeline(name), home).exchange(work)
+        except Fenced:
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        finish(home, name)
+        return seq
+    raise AssertionError
+
+
+def cancel(home: Home, name: str) -> None:
+    """Drop the rebuilt table with its ledger, and forget the rebuild.
+
+    Raises:
+        InvalidStatement: there is no rebuild, or it is running.
+    """
+    finish(home, name)
+    found = load(home, name)
+    if found is None:
+        raise InvalidStatement(f"pipeline {name}: no rebuild has begun", f"kpipe rebuild {name} begins one")
+    _discard(home, Pipeline.model_validate(found.old), REBUILD)
+    forget(home, name)
+
+
+def drop_replaced(home: Home, name: str) -> None:
+    """Drop the table that an exchange has replaced, with its ledger and definition.
+
+    Raises:
+        InvalidStatement: it is running, or does not exist.
+    """
+    finish(home, name)
+    if name + REPLACED not in home.names():
+        raise InvalidStatement(f"pipeline {name}: no exchange has replaced a table", "")
+    _discard(home, home.pipeline(name), REPLACED)
+    home.remove(name + REPLACED)
+    (home.state / f"{name}{REPLACED}.json").unlink(missing_ok=True)
+
+
+def _discard(home: Home, live: Pipeline, ending: str) -> None:
+    name = live.name + ending
+    if is_running(home, name):
+        raise InvalidStatement(f"pipeline {name} is running", f"STOP PIPELINE {name} first")
+    _exchanging(live, home).discard(name, [one.table + ending for one in live.tables])
+
+
+def _exchanging(live: Pipeline, home: Home) -> Exchanging:
+    destination = open_destination(live, home)
+    if not isinstance(destination, Exchanging):
+        raise NotAvailable(
+            f"pipeline {live.name}: into.type {live.into.type}: a rebuilt table and its ledger cannot be exchanged in one commit",
+            "load into another table with a pipeline of another name, and move the readers",
+        )
+    destination.check_exchange()
+    return destination
+
+
+def read_definition(text: str, file: str, name: str) -> Pipeline:
+    """Parse a definition from a file.
+
+    Raises:
+        InvalidPipeline: it is invalid, or of another pipeline.
+    """
+    from kpipe.definition.yaml_codec import from_yaml
+
+    pipeline = from_yaml(text, file)
+    if pipeline.name != name:
+        raise InvalidPipeline(f"{file}: name is {pipeline.name!r}", f"expected the definition of {name}")
+    return pipeline

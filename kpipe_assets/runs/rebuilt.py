@@ -1,0 +1,107 @@
+"""The rebuild of a pipeline in its home: what is being rebuilt, and the home's part of an exchange.
+
+The destination exchanges tables and ledgers in one commit. Before it, the home stores both definitions and the commit's id. After
+it, `finish` writes the definitions and the last-seen positions. A process that is killed in between leaves that to the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import KpipeError
+from kpipe.failpoints import failpoint
+from kpipe.rebuild.definitions import REBUILD, REPLACED, renamed
+from kpipe.rebuild.exchange import Exchanging
+from kpipe_assets.runs.stop_requests import ask
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["Rebuild", "finish", "forget", "load", "was_exchanged"]
+
+_PART, _RECORD = "rebuild", "replaced"
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A rebuild that has begun and has not ended.
+
+    Attributes:
+        old: the live definition when it began.
+        new: the definition of the pipeline after the exchange.
+        exchange: id of the exchange; empty before it is committed.
+    """
+
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+    exchange: str = ""
+
+    def save(self, home: Home, name: str) -> None:
+        """Store it."""
+        home.keep(name, _PART, asdict(self))
+
+
+def load(home: Home, name: str) -> Rebuild | None:
+    """Return the rebuild of a pipeline; None without one.
+
+    Raises:
+        KpipeError: its file is damaged.
+    """
+    try:
+        fields = home.kept(name, _PART)
+        return None if fields is None else Rebuild(**fields)
+    except (OSError, ValueError, TypeError) as error:
+        raise KpipeError(f"{home.state / name}.{_PART}.json is damaged: {error}", "restore it from a backup") from error
+
+
+def forget(home: Home, name: str) -> None:
+    """Forget a rebuild and the definition of its pipeline; the destination is left as it is."""
+    home.remove(name + REBUILD)
+    (home.state / f"{name}{REBUILD}.json").unlink(missing_ok=True)
+    home.keep(name, _PART, None)
+
+
+def finish(home: Home, name: str) -> Pipeline | None:
+    """Complete an exchange that the destination has committed. Repeatable after each step.
+
+    Returns:
+        The new definition; None if no exchange was committed.
+
+    Raises:
+        KpipeError: the destination does not answer, or the home cannot be written.
+    """
+    found = load(home, name)
+    if found is None or not found.exchange:
+        return None
+    new, old = Pipeline.model_validate(found.new), Pipeline.model_validate(found.old)
+    destination = open_destination(new, home)
+    if not isinstance(destination, Exchanging) or not destination.exchanged(found.exchange):
+        return None
+    failpoint("rebuild.exchanged")
+    home.save(renamed(old))
+    home.note(name + REPLACED, "stopped")
+    home.save(new)
+    failpoint("rebuild.defined")
+    for pipeline in (new, renamed(old)):
+        uid, ledger = open_destination(pipeline, home).ledger()
+        seen = home.seen(pipeline.name)
+        if pipeline is new and seen.uid not in ("", uid):
+            home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq})
+        seen.note(uid, ledger.seq)
+    forget(home, name)
+    ask(home, name, "restart")
+    return new
+
+
+def was_exchanged(home: Home, name: str, uid: str) -> bool:
+    """Return whether the ledger with this registration id was replaced by a rebuilt one, and complete that exchange.
+
+    Args:
+        home: KPIPE_HOME.
+        name: the pipeline's name.
+        uid: that a run has seen; empty: none.
+    """
+    finish(home, name)
+    return bool(uid) and (home.kept(name, _RECORD) or {}).get("old") == uid

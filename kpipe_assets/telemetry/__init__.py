@@ -1,0 +1,1 @@
+"""Logs, lineage and traces of runs. None of them delays or fails a load."""

@@ -1,0 +1,1 @@
+"""Audit a table that another program loaded: read its offsets and the topic's, compare both, write a report."""

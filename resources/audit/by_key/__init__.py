@@ -1,0 +1,1 @@
+"""Audit a table by key: the contents of records and rows, as hashes in files, compared by SQL."""

@@ -1,0 +1,161 @@
+"""Report of an audit: a folder with a DuckDB file, the offsets of the table, and SQL that proves the result again.
+
+The DuckDB file is also the checkpoint: each window is recorded in one transaction.
+"""
+
+# ruff: noqa: S608 - names and numbers of this module
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kpipe.audit.outcomes import EXPLAINED, MEANINGS, Outcome, State, Summary
+from kpipe.audit.windows import Window
+from resources.audit.compare import Runs
+from resources.audit.report_file import open_report, write_checks
+from resources.audit.report_sql import CHECKS, TABLES
+
+__all__ = ["DECLARED", "ROWS", "Report"]
+
+ROWS, DECLARED = "rows.parquet", "declared.parquet"
+
+
+class Report:
+    """The report in a folder; a context manager, which closes the file.
+
+    Args:
+        folder: created if it is missing.
+        identity: what is audited and how, in JSON's types. A report of another audit is rejected.
+
+    Attributes:
+        folder: of the report.
+
+    Raises:
+        InvalidPipeline: the report is finished, or belongs to a different audit, or the folder contains other files.
+        DestinationBusy: another process writes it.
+        DestinationError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        words: dict[str, Mapping[Any, str]] = {"outcomes": MEANINGS, "states": dict.fromkeys(State, "")}
+        rows = {table: [[int(code), code.name.lower(), text] for code, text in items.items()] for table, items in words.items()}
+        self._db = open_report(folder, identity, TABLES, rows)
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.close()
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """Facts that `save_table` has recorded; None: the table has not been read."""
+        found = self._db.execute("SELECT table_read FROM audit").fetchone()
+        return None if found is None or found[0] is None else dict(json.loads(found[0]))
+
+    def save_table(
+        self, facts: Mapping[str, Any], bounds: Sequence[Sequence[int | None]], samples: Sequence[str], sql: str
+    ) -> None:
+        """Record that the offsets of the table are in the folder.
+
+        Args:
+            facts: about the table and its rows, in JSON's types.
+            bounds: rows of the table `partitions`.
+            samples: rows that identify no record, as text.
+            sql: query of the table's own engine.
+        """
+        self._db.execute("BEGIN")
+        self._db.execute("UPDATE audit SET table_read = ?, table_sql = ?", [json.dumps(facts), sql])
+        self._db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [list(row) for row in bounds])
+        if samples:
+            self._db.executemany("INSERT INTO invalid_rows VALUES (?)", [[text] for text in samples])
+        self._db.execute("COMMIT")
+
+    def windows(self) -> set[Window]:
+        """Return the windows that are recorded."""
+        return {Window(*row) for row in self._db.execute('SELECT "partition", "start", "end" FROM windows').fetchall()}
+
+    def save_window(self, window: Window, rows: int, tally: Mapping[Outcome, int], log: Runs, findings: Runs) -> None:
+        """Record a window.
+
+        Args:
+            window: its offsets.
+            rows: of the window.
+            tally: its offsets by outcome.
+            log: runs of offsets that are not committed records with a value.
+            findings: runs of offsets that are not one record with one row.
+        """
+        self._db.execute("BEGIN")
+        self._db.execute("INSERT INTO windows VALUES (?, ?, ?, ?, now())", [window.partition, window.start, window.end, rows])
+        if tally:
+            self._db.executemany(
+                "INSERT INTO totals VALUES (?, ?, ?, ?)",
+                [[window.partition, window.start, int(outcome), count] for outcome, count in tally.items()],
+            )
+        for table, runs in (("log_runs", log), ("findings", findings)):
+            if len(runs):
+                self._insert(table, window.partition, runs)
+        self._db.execute("COMMIT")
+
+    def _insert(self, table: str, partition: int, runs: Runs) -> None:
+        block = pa.table(
+            {
+                "partition": pa.array(np.full(len(runs), partition, np.int32)),
+                "start": pa.array(runs.starts),
+                "end": pa.array(runs.ends),
+                "code": pa.array(runs.codes),
+                "n": pa.array(runs.rows),
+            }
+        )
+        self._db.register("block", block)
+        self._db.execute(f"INSERT INTO {table} SELECT * FROM block")
+        self._db.unregister("block")
+
+    def counts(self) -> tuple[dict[int, Counter[Outcome]], int]:
+        """Return the recorded offsets by partition and outcome, and the recorded rows."""
+        found: dict[int, Counter[Outcome]] = {}
+        for partition, outcome, count in self._db.execute(
+            'SELECT "partition", outcome, sum(offsets)::BIGINT FROM totals GROUP BY ALL'
+        ).fetchall():
+            found.setdefault(partition, Counter())[Outcome(outcome)] = count
+        rows = self._db.execute("SELECT coalesce(sum(rows), 0)::BIGINT FROM windows").fetchone()
+        assert rows is not None
+        return found, int(rows[0])
+
+    def tails(self) -> dict[int, int]:
+        """Return the recorded records without a row above the last row of each partition."""
+        wanted = ", ".join(str(int(item)) for item in (Outcome.MISSING, Outcome.MISSING_TOMBSTONE, Outcome.MISSING_ABORTED))
+        found = self._db.execute(
+            'SELECT f."partition", sum(f."end" - f."start")::BIGINT FROM findings AS f JOIN partitions AS p USING ("partition")'
+            f' WHERE f.outcome IN ({wanted}) AND f."start" > coalesce(p.last_row, -1) GROUP BY ALL'
+        ).fetchall()
+        return dict(found)
+
+    def findings(self, isolation: str, most: int) -> list[tuple[int, int, int, Outcome, int]]:
+        """Return unexplained runs in order, at most this many: partition, start, end, outcome, rows."""
+        wanted = ", ".join(str(int(item)) for item in Outcome if item not in EXPLAINED[isolation])
+        rows = self._db.execute(
+            f'SELECT "partition", "start", "end", outcome, rows FROM findings WHERE outcome IN ({wanted})'
+            ' ORDER BY "partition", "start" LIMIT ?',
+            [most],
+        ).fetchall()
+        return [(partition, start, end, Outcome(code), count) for partition, start, end, code, count in rows]
+
+    def finish(self, summary: Summary) -> None:
+        """Record the verdict, and write the SQL file."""
+        table = self._db.execute("SELECT table_sql FROM audit").fetchone()
+        wanted = ", ".join(str(int(item)) for item in EXPLAINED[summary.isolation])
+        self._db.execute(
+            "UPDATE audit SET finished = now(), verdict = ?, problems = ?, notes = ?",
+            [summary.verdict, summary.problems(), json.dumps(vars(summary.notes))],
+        )
+        self._db.execute("CHECKPOINT")
+        write_checks(self.folder, CHECKS, str((table and table[0]) or ""), EXPLAINED=wanted)

@@ -1,0 +1,90 @@
+"""SQL of a report: its tables, and the queries with which an auditor proves it again."""
+
+from __future__ import annotations
+
+__all__ = ["CHECKS", "TABLES"]
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS audit (
+        identity VARCHAR NOT NULL, format INTEGER NOT NULL, started TIMESTAMPTZ NOT NULL, finished TIMESTAMPTZ,
+        table_read VARCHAR, table_sql VARCHAR, verdict VARCHAR, problems VARCHAR[], notes VARCHAR)""",
+    """CREATE TABLE IF NOT EXISTS partitions (
+        "partition" INTEGER NOT NULL, "start" BIGINT NOT NULL, "end" BIGINT NOT NULL, log_start BIGINT NOT NULL,
+        last_stable BIGINT NOT NULL, high_watermark BIGINT NOT NULL, rows BIGINT NOT NULL, first_row BIGINT, last_row BIGINT)""",
+    """CREATE TABLE IF NOT EXISTS windows (
+        "partition" INTEGER NOT NULL, "start" BIGINT NOT NULL, "end" BIGINT NOT NULL, rows BIGINT NOT NULL,
+        compared TIMESTAMPTZ NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS totals (
+        "partition" INTEGER NOT NULL, "window" BIGINT NOT NULL, outcome UTINYINT NOT NULL, offsets BIGINT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS log_runs (
+        "partition" INTEGER NOT NULL, "start" BIGINT NOT NULL, "end" BIGINT NOT NULL, state UTINYINT NOT NULL,
+        rows BIGINT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS findings (
+        "partition" INTEGER NOT NULL, "start" BIGINT NOT NULL, "end" BIGINT NOT NULL, outcome UTINYINT NOT NULL,
+        rows BIGINT NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS invalid_rows (found VARCHAR NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS outcomes (outcome UTINYINT NOT NULL, name VARCHAR NOT NULL, meaning VARCHAR NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS states (state UTINYINT NOT NULL, name VARCHAR NOT NULL, meaning VARCHAR NOT NULL)",
+)
+
+CHECKS = """\
+-- Prove the audit again, in the folder of the report:  duckdb -readonly report.duckdb < checks.sql
+-- Each query below but the last two returns no row if the report is correct.
+-- rows.parquet contains partition and offset of each row, as they were read from the table with:
+{TABLE}
+-- log_runs contains the offsets without a committed record with a value. All others in the audited ranges have one.
+
+-- 1. The windows cover each audited range once.
+SELECT 'windows' AS check_name, p."partition", p."end" - p."start" AS expected, coalesce(sum(w."end" - w."start"), 0) AS found
+FROM partitions AS p LEFT JOIN windows AS w
+  ON w."partition" = p."partition" AND w."start" >= p."start" AND w."end" <= p."end"
+GROUP BY ALL HAVING expected <> found;
+
+SELECT 'overlapping windows' AS check_name, "partition", "start", following
+FROM (SELECT *, lead("start") OVER (PARTITION BY "partition" ORDER BY "start") AS following FROM windows)
+WHERE following < "end";
+
+-- 2. Each offset with more than one row is a finding, and nothing else is.
+WITH twice AS (
+  SELECT r."partition", r."offset", count(*) AS n FROM read_parquet('rows.parquet') AS r
+  JOIN partitions AS p ON p."partition" = r."partition" AND r."offset" >= p."start" AND r."offset" < p."end"
+  GROUP BY ALL HAVING n > 1)
+SELECT 'duplicates' AS check_name,
+  (SELECT count(*) FROM twice) AS expected,
+  (SELECT coalesce(sum("end" - "start"), 0) FROM findings JOIN outcomes USING (outcome) WHERE name = 'duplicate') AS found
+WHERE expected <> found;
+
+-- 3. Offsets with a row, by their state in the log. What remains of the records is missing.
+WITH present AS (
+  SELECT DISTINCT r."partition", r."offset" FROM read_parquet('rows.parquet') AS r
+  JOIN partitions AS p ON p."partition" = r."partition" AND r."offset" >= p."start" AND r."offset" < p."end"),
+placed AS (
+  SELECT CASE WHEN l.state IS NULL OR present."offset" >= l."end" THEN 1 ELSE l.state END AS state, count(*) AS n
+  FROM present ASOF LEFT JOIN log_runs AS l
+    ON l."partition" = present."partition" AND l."start" <= present."offset"
+  GROUP BY ALL),
+log AS (
+  SELECT state, sum("end" - "start") AS n FROM log_runs GROUP BY ALL
+  UNION ALL
+  SELECT 1, (SELECT sum("end" - "start") FROM partitions) - (SELECT coalesce(sum("end" - "start"), 0) FROM log_runs)),
+absent AS (
+  SELECT state, log.n - coalesce(placed.n, 0) AS n FROM log LEFT JOIN placed USING (state)),
+reported AS (
+  SELECT CASE name
+      WHEN 'missing' THEN 1 WHEN 'missing_tombstone' THEN 2 WHEN 'tombstone' THEN 2 WHEN 'missing_aborted' THEN 3
+      WHEN 'aborted' THEN 3 WHEN 'no_record' THEN 0 WHEN 'expired' THEN 4 END AS state,
+    sum("end" - "start") AS n
+  FROM findings JOIN outcomes USING (outcome) GROUP BY ALL)
+SELECT 'absent' AS check_name, state, absent.n AS expected, coalesce(reported.n, 0) AS found
+FROM absent LEFT JOIN reported USING (state)
+WHERE absent.n <> coalesce(reported.n, 0)
+  AND NOT EXISTS (SELECT 1 FROM findings JOIN outcomes USING (outcome) WHERE name IN ('declared', 'declared_row'));
+
+-- 4. The result: offsets by outcome, and whether each is explained.
+SELECT o.name, sum(t.offsets) AS offsets, t.outcome IN ({EXPLAINED}) AS explained, o.meaning
+FROM totals AS t JOIN outcomes AS o USING (outcome) GROUP BY ALL ORDER BY explained, offsets DESC;
+
+-- 5. Unexplained offsets.
+SELECT f."partition", f."start", f."end", o.name, f.rows FROM findings AS f JOIN outcomes AS o USING (outcome)
+WHERE f.outcome NOT IN ({EXPLAINED}) ORDER BY ALL LIMIT 1000;
+"""

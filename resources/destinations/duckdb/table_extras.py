@@ -1,0 +1,30 @@
+"""Find the indexes and constraints of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from resources.duckdb_engine.file_connection import Connection
+
+__all__ = ["lost_by_exchange"]
+
+
+def lost_by_exchange(connection: Connection, live: str, rebuilt: str) -> Sequence[str]:
+    """Return the indexes and constraints of the live table that the rebuilt one does not have, as text.
+
+    Indexes are always among them: DuckDB renames no table that has one.
+    """
+    indexes = connection.execute(
+        "SELECT 'index ' || index_name FROM duckdb_indexes() WHERE schema_name = 'main' AND table_name = $1"
+        " AND database_name = current_database() ORDER BY 1",
+        [live],
+    ).fetchall()
+    mine, theirs = (
+        connection.execute(
+            "SELECT DISTINCT constraint_text FROM duckdb_constraints() WHERE schema_name = 'main' AND table_name = $1"
+            " AND database_name = current_database() AND constraint_type <> 'NOT NULL' ORDER BY 1",
+            [name],
+        ).fetchall()
+        for name in (live, rebuilt)
+    )
+    return [*(name for (name,) in indexes), *(f"constraint {text}" for (text,) in mine if (text,) not in theirs)]

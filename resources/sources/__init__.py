@@ -1,0 +1,1 @@
+"""Sources other than Kafka: a connector lists splits with their ends, and reads ranges of a split."""

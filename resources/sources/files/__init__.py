@@ -1,0 +1,1 @@
+"""Files as a source, on a disk or in an object store."""

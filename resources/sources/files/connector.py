@@ -1,0 +1,133 @@
+"""The connector of files: each file is a split."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kpipe.definition.source import Files
+from kpipe.errors import ReadFailed
+from kpipe.offsets import Range
+from resources.kafka.record_block import RecordBlock
+from resources.object_store.config import StoreAccess
+from resources.sources.connector import Split
+from resources.sources.files.content import Content, Facts, opened
+from resources.sources.files.lines import check_text, first_lines, inspected, read_lines
+from resources.sources.files.listing import listed, regex
+from resources.sources.files.parquet_rows import inspect_rows, read_rows
+
+__all__ = ["FileConnector"]
+
+
+class FileConnector:
+    """See `Connector`. A file is inspected again only when its size, inode or time of change differs.
+
+    Args:
+        files: which files, and their type.
+        access: to the object store; None: files on a disk.
+        skip_lines: lines before the first record.
+        delimiter: between the names of fields in the first line.
+    """
+
+    noun, unchanging = "file", True
+
+    def __init__(self, files: Files, access: StoreAccess | None = None, skip_lines: int = 0, delimiter: str = ",") -> None:
+        self._files, self._access, self._delimiter = files, access, delimiter
+        self._skip = max(skip_lines, int(files.header))
+        self._known: dict[str, tuple[Facts, Split | None]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what tasks need."""
+        return {**vars(self), "_known": {}}
+
+    @property
+    def place(self) -> str:
+        """The folder that contains all files."""
+        return self._files.root
+
+    @property
+    def pattern(self) -> str:
+        """See `Connector`."""
+        return regex(self._files.path)
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """Credentials of the object store."""
+        return [value for _, value in self._access.secrets] if self._access is not None else []
+
+    @property
+    def record_size(self) -> int:
+        """See `Connector`: bytes of a line, or one row."""
+        return 256 if self._files.type == "lines" else 1
+
+    def splits(self) -> Sequence[Split]:
+        """See `Connector`. Files without a record are left out."""
+        found = listed(self._files.path, self._files.root, self._files.max_files, self._access)
+        self._known = {name: self._seen(name, facts) for name, facts in found}
+        return [split for _, split in self._known.values() if split is not None]
+
+    def _seen(self, name: str, facts: Facts) -> tuple[Facts, Split | None]:
+        known = self._known.get(name)
+        if known is not None and known[0] == facts:
+            return known
+        if self._access is not None and self._files.type == "lines":  # objects never change: no request for each
+            return facts, _of_object(name, facts)
+        with opened(name, self._access) as content:
+            return content.facts, self._inspected(name, content)
+
+    def _inspected(self, name: str, content: Content) -> Split | None:
+        if self._files.type == "parquet":
+            return inspect_rows(name, content)
+        if self._access is not None:
+            check_text(name, content)
+            return _of_object(name, content.facts)
+        return inspected(name, content, self._skip, self._files.growing)
+
+    def header(self, name: str) -> tuple[str, ...] | None:
+        """Return the names in the first line.
+
+        Raises:
+            ReadFailed: a name is empty or duplicate, or the line is not UTF-8.
+        """
+        if not self._files.header:
+            return None
+        with opened(name, self._access) as content:
+            line = next(iter(first_lines(content, 1)), b"")
+        names: tuple[str, ...] = ()
+        with suppress(UnicodeDecodeError):
+            names = tuple(part.strip().strip('"') for part in line.decode().split(self._delimiter))
+        if not all(names) or len({part.lower() for part in names}) < len(names) or not names:
+            raise ReadFailed(
+                f"file {name}: its first line does not name the fields: expected distinct names between"
+                f" {self._delimiter!r}, found {line[:200]!r}",
+                "fix the line, or list the fields in format.fields and set source.files.header: false",
+            )
+        return names
+
+    def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
+        """See `Connector`."""
+        with opened(name, self._access) as content:
+            found = self._inspected(name, content)
+            if found is None or found.identity != identity:
+                raise self._changed(name)
+            if found.end < span.end:
+                raise ReadFailed(f"file {name}: truncated: expected {span}, found its end at {found.end}", "run it again")
+            if self._files.type == "parquet":
+                yield from read_rows(name, content, span)
+            else:
+                yield from read_lines(name, content, span, self._skip, self._files.growing)
+        with opened(name, self._access) as after:
+            again = self._inspected(name, after) if after.facts != content.facts else found
+        if again is None or again.identity != identity or again.end < span.end:
+            raise self._changed(name)
+
+    def _changed(self, name: str) -> ReadFailed:
+        return ReadFailed(f"file {name} was replaced while it was read", "run it again: the next run names what changed")
+
+
+def _of_object(name: str, facts: Facts) -> Split | None:
+    """Return the split of an object of lines; its ETag is different for each content."""
+    identity = hashlib.blake2b(f"{facts.size} {facts.tag}".encode(), digest_size=8).hexdigest()
+    return Split(name, identity, facts.size, complete=True) if facts.size else None

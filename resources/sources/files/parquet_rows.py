@@ -1,0 +1,97 @@
+"""Records of Parquet files: a record is a row as a JSON object, its position the number of the row."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.errors import ReadFailed
+from kpipe.offsets import Range
+from resources.kafka.record_block import RecordBlock
+from resources.sources.connector import Split
+from resources.sources.files.content import Content
+from resources.sources.json_rows import json_rows
+
+__all__ = ["inspect_rows", "read_rows"]
+
+_TAIL = 64 << 10
+_ROWS = 8192
+
+
+def inspect_rows(name: str, content: Content) -> Split | None:
+    """Return the split of a file; None: it has no rows. Its identity is a hash of its size and its last 64 KiB, the footer.
+
+    Raises:
+        ReadFailed: it is not a Parquet file.
+    """
+    size = content.facts.size
+    with _opened(name, content) as file:
+        rows = file.metadata.num_rows
+    tail = content.read(max(0, size - _TAIL), size)
+    return Split(name, hashlib.blake2b(b"%d\0" % size + tail, digest_size=8).hexdigest(), rows, complete=True) if rows else None
+
+
+def read_rows(name: str, content: Content, span: Range) -> Iterator[RecordBlock]:
+    """Read rows `[start, end)`; only row groups with some of them are fetched.
+
+    Raises:
+        ReadFailed: the file is damaged, or a column has a type that has no form in JSON.
+    """
+    with _opened(name, content) as file:
+        start = 0
+        for group in range(file.metadata.num_row_groups):
+            end = start + file.metadata.row_group(group).num_rows
+            if end > span.start and start < span.end:
+                yield from _rows(name, file, group, Range(start, end), span)
+            start = end
+
+
+def _rows(name: str, file: pq.ParquetFile, group: int, held: Range, span: Range) -> Iterator[RecordBlock]:
+    at = held.start
+    for batch in file.iter_batches(_ROWS, row_groups=[group]):
+        first, last = max(at, span.start), min(at + len(batch), span.end)
+        if first < last:
+            rows = pa.Table.from_batches([batch.slice(first - at, last - first)])
+            yield json_rows(f"file {name}", rows, pa.array(range(first, last), pa.int64()))
+        at += len(batch)
+
+
+class _Stream(io.RawIOBase):
+    """Content as the stream that PyArrow reads."""
+
+    def __init__(self, content: Content) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._content.facts.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._content.facts.size if size < 0 else self._at + size
+        data = self._content.read(self._at, end)
+        self._at += len(data)
+        return data
+
+
+def _opened(name: str, content: Content) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(cast("BinaryIO", _Stream(content)))
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ReadFailed(f"file {name}: not a Parquet file: {reason}", "set source.files.type, or remove the file") from None

@@ -1,0 +1,83 @@
+"""A table of a DuckDB file as a source. One process writes a file, and none while another reads: each read is a snapshot."""
+
+# ruff: noqa: S608 - names are quoted
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from kpipe.definition.source import SourceTable
+from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
+from kpipe.offsets import Range
+from resources.destinations.sql.sql_dialect import quote
+from resources.duckdb_engine.file_connection import Database
+from resources.kafka.record_block import RecordBlock
+from resources.secrets import Secret
+from resources.sources.json_rows import json_rows
+from resources.sources.tables.connector import OpenSource, TableState
+
+__all__ = ["open_duckdb"]
+
+_ROWS = 8192
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+
+
+class _Table:
+    def __init__(self, connection: Any, table: SourceTable) -> None:
+        self._connection, self._table = connection, table
+        self._name, self._column = ".".join(map(quote, table.name.split("."))), quote(table.column)
+
+    def state(self) -> TableState:
+        """See `OpenSource`. A file has no other writers while it is read."""
+        kinds = {name.lower(): kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {self._name}").fetchall()}
+        kind = kinds.get(self._table.column.lower())
+        if kind not in _INTEGERS:
+            raise self._failed(f"expected an integer column {self._table.column}, found {kind or 'none'}")
+        query = f"SELECT min({self._column}), max({self._column}), count(*) - count({self._column}) FROM {self._name}"
+        ((lowest, highest, empty),) = self._connection.execute(query).fetchall()
+        if empty or (lowest is not None and lowest < 0):
+            raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {'NULL' if empty else lowest}")
+        return TableState("", 0 if highest is None else highest + 1)
+
+    def records(self, span: Range) -> Iterator[RecordBlock]:
+        """See `OpenSource`."""
+        rows = (
+            f"SELECT * FROM {self._name} WHERE {self._column} >= {span.start:d} AND {self._column} < {span.end:d}"
+            f" ORDER BY {self._column}"
+        )
+        with self._connection.sql(rows).to_arrow_reader(_ROWS) as reader:
+            at = [name.lower() for name in reader.schema.names].index(self._table.column.lower())
+            for batch in reader:
+                found = pa.Table.from_batches([batch])
+                yield json_rows(f"table {self._table.name}", found, found.column(at).cast(pa.int64()).combine_chunks())
+
+    def _failed(self, what: str) -> ReadFailed:
+        return ReadFailed(f"table {self._table.name}: {what}", "choose another column: source.table.column")
+
+
+@contextmanager
+def open_duckdb(table: SourceTable, _: dict[str, Secret]) -> Iterator[OpenSource]:
+    """Open a table of a DuckDB file.
+
+    Raises:
+        ReadFailed: the file or the table cannot be read.
+        ReadStalled: another process writes the file.
+    """
+    database = Database(Path(table.database), ())
+    if not database.exists():
+        raise ReadFailed(f"table {table.name}: {database.path} does not exist", "change source.table.database")
+    try:
+        with database.read() as connection:
+            yield _Table(connection, table)
+    except duckdb.Error as error:
+        text = str(error).strip().partition("\n")[0]
+        raise ReadFailed(f"table {table.name}: DuckDB: {text}", "change source.table") from None
+    except DestinationBusy as error:
+        raise ReadStalled(f"table {table.name}: {error.what}", "wait until the other process closes the file") from None
+    except DestinationError as error:
+        raise ReadFailed(f"table {table.name}: {error.what}", "check source.table.database") from None

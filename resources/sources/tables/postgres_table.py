@@ -1,0 +1,129 @@
+"""A table of PostgreSQL as a source."""
+
+# ruff: noqa: S608 - names are quoted
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.definition.source import SourceTable
+from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
+from kpipe.offsets import Range
+from resources.destinations.sql.sql_dialect import quote
+from resources.kafka.record_block import RecordBlock
+from resources.secrets import Secret
+from resources.sources.json_rows import json_records
+from resources.sources.tables.connector import OpenSource, TableState
+
+__all__ = ["open_postgres"]
+
+_ROWS = 8192
+#: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
+_WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
+
+
+class _Table:
+    def __init__(self, session: Any, table: SourceTable) -> None:
+        self._session, self._table = session, table
+        self._name, self._column = ".".join(map(quote, table.name.split("."))), quote(table.column)
+
+    def _row(self, statement: str, *parameters: Any) -> Any:
+        return self._session.execute(statement, parameters).fetchone()
+
+    def state(self) -> TableState:
+        """See `OpenSource`. The highest value is read before the writers: a later writer gets a higher value."""
+        found = self._row("SELECT to_regclass($1)::oid::bigint", self._name)
+        if found[0] is None:
+            raise self._failed("the table does not exist", "create it, or change source.table.name")
+        oid = found[0]
+        self._check(oid)
+        lowest, highest = self._row(f"SELECT min({self._column}), max({self._column}) FROM {self._name}")
+        if lowest is not None and lowest < 0:
+            raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {lowest}", "change the column")
+        following = max(-1 if highest is None else highest, self._given()) + 1
+        writers = self._session.execute(
+            "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted"
+            f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid)))",
+            [oid],
+        ).fetchall()
+        return TableState(str(oid), following, frozenset(row[0] for row in writers))
+
+    def _given(self) -> int:
+        """Return the last value that the column's sequence has given; -1 without a sequence that can be read."""
+        sequence = self._row("SELECT pg_get_serial_sequence($1, $2)", self._name, self._table.column)[0]
+        if sequence is None or not self._row("SELECT has_sequence_privilege($1, 'SELECT')", sequence)[0]:
+            return -1
+        cached = self._row("SELECT seqcache FROM pg_sequence WHERE seqrelid = $1::regclass", sequence)[0]
+        if cached > 1:
+            raise self._failed(
+                f"sequence {sequence} gives each session {cached} values at once: rows may appear below others that were read",
+                f"ALTER SEQUENCE {sequence} CACHE 1",
+            )
+        last, called = self._row(f"SELECT last_value, is_called FROM {sequence}")  # quoted by PostgreSQL
+        return int(last) if called else -1
+
+    def _check(self, oid: int) -> None:
+        """Check kind of table, type and uniqueness of the column."""
+        kind = self._row("SELECT relkind::text FROM pg_class WHERE oid = $1::oid", oid)[0]
+        if kind not in ("r", "p"):
+            raise self._failed("expected a table, found a view or another relation", "name a table: source.table.name")
+        found = self._row(
+            "SELECT a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype), a.attnotnull,"
+            " EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid"
+            " AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND i.indpred IS NULL), format_type(a.atttypid, a.atttypmod)"
+            " FROM pg_attribute a WHERE a.attrelid = $1::oid AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped",
+            oid,
+            self._table.column,
+        )
+        if found is None:
+            raise self._failed(f"column {self._table.column} does not exist", "change source.table.column")
+        for fits, wanted in zip(found[:3], ("an integer", "NOT NULL", "unique, by a primary key or an index"), strict=True):
+            if not fits:
+                what = f"column {self._table.column}: expected {wanted}, found {found[3]}"
+                raise self._failed(what, "choose another column: source.table.column")
+
+    def records(self, span: Range) -> Iterator[RecordBlock]:
+        """See `OpenSource`."""
+        rows = f"SELECT * FROM {self._name} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
+        self._session.execute(
+            f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q)::text FROM ({rows}) AS q"
+            f" ORDER BY q.{self._column}",
+            [span.start, span.end],
+        )
+        while found := self._session.execute(f"FETCH {_ROWS} FROM kpipe_rows").fetchall():
+            offsets, values = zip(*found, strict=True)
+            yield json_records(list(values), pa.array(offsets, pa.int64()))
+
+    def _failed(self, what: str, hint: str) -> ReadFailed:
+        return ReadFailed(f"table {self._table.name}: {what}", hint)
+
+
+@contextmanager
+def open_postgres(table: SourceTable, secrets: dict[str, Secret]) -> Iterator[OpenSource]:
+    """Open a table in a read-only transaction. Each of its statements sees what is committed then.
+
+    Raises:
+        ReadFailed: the server rejects a statement or the connection.
+        ReadStalled: the server did not answer in time.
+    """
+    import psycopg
+
+    from resources.destinations.postgres.connection import Server
+
+    try:
+        server = Server(table.database, secrets, "kpipe source")
+        with server.session() as session:
+            session.begin("ISOLATION LEVEL READ COMMITTED READ ONLY")
+            yield _Table(session, table)
+    except psycopg.Error as error:
+        text = str(error).strip().partition("\n")[0]
+        raise ReadFailed(f"table {table.name}: PostgreSQL: {text}", "check the account's rights; run it again") from None
+    except DestinationBusy as error:
+        raise ReadStalled(f"table {table.name}: {error.what}", "check the server; run it again") from None
+    except DestinationError as error:
+        raise ReadFailed(f"table {table.name}: {error.what}", "check source.table.database and source.credentials") from None

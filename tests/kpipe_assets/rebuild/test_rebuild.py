@@ -1,0 +1,285 @@
+"""A table rebuilt beside the live one, with a real Kafka and DuckDB: whoever is killed anywhere leaves one of the two, whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from kpipe import failpoints
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import to_yaml
+from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError, NotAvailable
+from kpipe.failpoints import POINTS, REBUILT
+from kpipe_assets.rebuild import steps
+from kpipe_assets.runs.proof import prove
+from kpipe_assets.runs.rebuilt import finish, load
+from kpipe_assets.runs.runner import Run
+from resources.home import Home
+from tests.commandline import Kpipe
+from tests.survival import small
+
+pytestmark = pytest.mark.broker
+
+COMMIT = [f"commit.{step}" for step in ("begin", "ledger", "register", "table", "history", "before", "after")]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Site:
+    """A live pipeline, its topic, and the definition that it is to have."""
+
+    def __init__(self, folder: Path, brokers: str, topic: str, write: Callable[..., Any]) -> None:
+        self.home, self.topic, self._write = Home.at(folder), topic, write
+        self.fields: dict[str, Any] = {
+            "name": "orders", "source": {"brokers": brokers, "topic": topic}, "columns": {"id": "BIGINT"},
+            "into": {"table": "orders"},
+        }  # fmt: skip
+        self.home.save(Pipeline.model_validate(self.fields))
+        self.new = Pipeline.model_validate(
+            {**self.fields, "columns": {"id": "BIGINT", "twice": "BIGINT"}, "set": {"twice": "id * 2"}}
+        )
+        self.produced = 0
+
+    def write(self, number: int) -> None:
+        lines = [json.dumps({"id": n}) for n in range(self.produced, self.produced + number)]
+        self._write(self.topic, lines, 0)
+        self.produced += number
+
+    def run(self, name: str = "orders") -> None:
+        for _ in small.run(self.home.path, name):
+            pass
+
+    def catch_up(self, pipeline: Pipeline) -> None:
+        self.run(pipeline.name)
+
+    def build(self) -> None:
+        self.run(steps.begin(self.home, "orders", self.new).name)
+
+    def exchange(self, **more: Any) -> int:
+        return steps.exchange(self.home, "orders", self.catch_up, **more)
+
+    def rows(self, table: str = "orders") -> list[tuple[Any, ...]]:
+        with closing(duckdb.connect(str(self.home.data / "kpipe.duckdb"), read_only=True)) as connection:
+            known = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall()
+            names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()] if known else []
+            wanted = [name for name in names if not name.startswith("_kafka")]
+            return connection.execute(f"SELECT {', '.join(wanted)} FROM {table} ORDER BY id").fetchall() if known else []
+
+    def is_old(self) -> bool:
+        """The live pipeline is whole, and as it was."""
+        assert self.home.pipeline("orders").to_dict() == self.fields
+        assert self.rows() == [(n,) for n in range(len(self.rows()))]
+        return self.proven("orders")
+
+    def is_new(self) -> bool:
+        assert self.home.pipeline("orders").to_dict() == self.new.to_dict()
+        assert self.rows() == [(n, 2 * n) for n in range(len(self.rows()))]
+        assert self.proven("orders_replaced") and self.rows("orders_replaced")[0] == (0,)
+        return self.proven("orders")
+
+    def proven(self, name: str) -> bool:
+        return prove(self.home.pipeline(name), self.home).ok
+
+
+@pytest.fixture
+def site(tmp_path: Path, brokers: str, topic: Callable[..., str], write: Callable[..., Any]) -> Iterator[Site]:
+    made = Site(tmp_path / "home", brokers, topic(1), write)
+    made.write(5)
+    made.run()
+    yield made
+    failpoints.arm(None)
+
+
+def killed(point: str, work: Callable[[], Any], number: int = 1) -> bool:
+    """Do it, and be killed there; return whether that place is reached."""
+    left = number
+
+    def die(reached: str) -> None:
+        nonlocal left
+        left -= reached == point
+        if reached == point and not left:
+            failpoints.arm(None)
+            raise Killed
+
+    failpoints.arm(die)
+    try:
+        work()
+    except Killed:
+        return True
+    finally:
+        failpoints.arm(None)
+    return False
+
+
+def test_rebuilt_compared_and_exchanged_while_the_live_one_goes_on(site: Site) -> None:
+    site.build()
+    site.write(3)
+    site.run()
+    assert len(site.rows()) == 8 and len(site.rows("orders_rebuild")) == 5
+    found = steps.compare(site.home, "orders", 10)
+    assert found.live.ok and found.rebuilt.ok and not found.missing
+    assert found.waiting == [f"{site.topic}/0 [5, 8)"]
+    assert [offset for *_, offset in found.differences["orders"].live] == [5, 6, 7] and not found.differences["orders"].rebuilt
+    assert site.is_old()
+    site.exchange()
+    assert len(site.rows()) == 8 and site.is_new() and load(site.home, "orders") is None
+    assert site.home.names() == ("orders", "orders_replaced")
+    site.write(2)
+    site.run()
+    assert len(site.rows()) == 10 and site.is_new()
+    with pytest.raises(InvalidStatement, match="pipeline orders_replaced exists"):
+        steps.begin(site.home, "orders", None)
+    steps.drop_replaced(site.home, "orders")
+    assert site.home.names() == ("orders",) and site.rows("orders_replaced") == []
+    site.run()
+    assert site.proven("orders")
+
+
+@pytest.mark.parametrize(
+    "point", ["read.first", "collect.all", "commit.before", "commit.after", "rebuild.begun", "rebuild.compared"]
+)
+def test_killed_before_the_exchange_the_live_one_is_as_it_was(site: Site, point: str) -> None:
+    def work() -> None:
+        site.build()
+        steps.compare(site.home, "orders")
+
+    assert killed(point, work) and site.is_old()
+    site.write(2)
+    site.run()
+    assert len(site.rows()) == 7 and site.is_old()
+    site.build()
+    site.exchange()
+    assert len(site.rows()) == 7 and site.is_new()
+
+
+@pytest.mark.parametrize("point", ["rebuild.exchanging", *COMMIT, "readback", "rebuild.exchanged", "rebuild.defined"])
+def test_killed_in_the_exchange_one_of_the_two_is_whole(site: Site, point: str) -> None:
+    """The next run completes what is left to do in the home."""
+    site.build()
+    done = site.home.data / "kpipe.duckdb"
+
+    def work() -> None:  # nothing new to read: the only commit is that of the exchange
+        steps.exchange(site.home, "orders", lambda _: None)
+
+    assert killed(point, work) and done.exists()
+    landed = point in ("commit.after", "readback", "rebuild.exchanged", "rebuild.defined")
+    site.write(2)
+    site.run()
+    assert len(site.rows()) == 7
+    assert site.is_new() if landed else site.is_old()
+    if not landed:
+        site.exchange()
+        assert len(site.rows()) == 7 and site.is_new()
+    assert load(site.home, "orders") is None and finish(site.home, "orders") is None
+
+
+def test_every_point_is_tried() -> None:
+    assert set(REBUILT) == {
+        "rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined"
+    }  # fmt: skip
+    assert set(COMMIT) < set(POINTS)
+
+
+def test_a_run_with_the_old_definition_ends(site: Site) -> None:
+    """It has staged a batch when the tables are exchanged; that fails, and it writes nothing any more."""
+    site.build()
+    site.write(2)
+    whole = Run.real(site.home.pipeline("orders"), site.home, lambda: small.Context())  # type: ignore[arg-type,return-value]
+    exchanged: list[int] = []
+
+    def reached(point: str) -> None:
+        if point == "commit.verify" and not exchanged:
+            exchanged.append(0)
+            failpoints.arm(None)
+            site.exchange()
+
+    failpoints.arm(reached)
+    with small.in_worker():
+        assert list(whole.batches()) == []
+    assert exchanged and len(site.rows()) == 7 and site.is_new()
+    assert len(site.rows("orders_replaced")) == 5
+    site.run()
+    assert len(site.rows()) == 7 and site.is_new()
+
+
+def test_a_cancelled_rebuild_leaves_the_live_one(site: Site) -> None:
+    site.build()
+    with pytest.raises(InvalidStatement, match="another definition or start has begun"):
+        steps.begin(site.home, "orders", Pipeline.model_validate(site.fields))
+    steps.cancel(site.home, "orders")
+    assert site.is_old() and site.home.names() == ("orders",) and site.rows("orders_rebuild") == []
+    with pytest.raises(InvalidStatement, match="no rebuild has begun"):
+        steps.cancel(site.home, "orders")
+    site.build()
+    site.exchange()
+    assert site.is_new()
+
+
+def test_from_given_offsets_the_rest_must_be_accepted(site: Site) -> None:
+    site.run(steps.begin(site.home, "orders", site.new, {"0": 2}).name)
+    with pytest.raises(InvalidStatement, match=r"lacks offsets that the live one has: .*/0 \[0, 2\)"):
+        site.exchange()
+    assert site.is_old()
+    site.exchange(accept_missing=True)
+    assert site.rows() == [(n, 2 * n) for n in range(2, 5)] and site.proven("orders")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"into": {"table": "others"}}, InvalidPipeline, "a rebuild keeps the tables"),
+        ({"source": {"end": {"0": 9}}}, NotAvailable, "a bounded pipeline cannot be rebuilt"),
+        ({"delivery": "at_least_once"}, NotAvailable, "rows commit before the ledger"),
+        ({"into": {"type": "parquet", "table": "orders"}}, InvalidPipeline, "into.type: a rebuild keeps it"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_refused_first(site: Site, change: dict[str, Any], error: type[KpipeError], words: str) -> None:
+    merged = {**site.fields, **change}
+    if "source" in change:
+        merged["source"] = {**site.fields["source"], **change["source"]}
+    with pytest.raises(error, match=words):
+        steps.begin(site.home, "orders", Pipeline.model_validate(merged))
+    assert site.is_old() and site.home.names() == ("orders",)
+
+
+def test_a_lake_is_refused_by_name(site: Site) -> None:
+    site.home.save(Pipeline.model_validate({**site.fields, "name": "lake", "into": {"type": "parquet", "table": "lake"}}))
+    with pytest.raises(NotAvailable, match="a rebuilt table and its ledger cannot be exchanged in one"):
+        steps.begin(site.home, "lake", None)
+
+
+@pytest.mark.spark
+def test_the_command(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., Any]) -> None:
+    name = topic(2)
+    for partition in (0, 1):
+        write(name, [json.dumps({"id": n}) for n in range(4)], partition)
+    kpipe.define("orders", name, columns={"id": "BIGINT"}, into={"table": "orders"})
+    kpipe("run", "orders")
+    definition = Home.at(kpipe.home).pipeline("orders").to_dict()
+    file = kpipe.home.parent / "new.yaml"
+    file.write_text(to_yaml(Pipeline.model_validate({**definition, "where": "id > 0"})))
+    found = kpipe.json("rebuild", "orders", "--file", str(file), "--differences", "9")
+    (compared,) = [line for line in found if line["event"] == "comparison"]
+    assert (compared["live"]["rows"], compared["rebuilt"]["rows"], compared["rebuilt"]["filtered"]) == (8, 6, 2)
+    assert [offset for *_, offset in compared["differences"]["orders"]["live"]] == [0, 0]
+    told = kpipe("rebuild", "orders", "--exchange").stdout
+    assert "exchanged by commit" in told
+    assert "proven: 8 offsets = 6 rows" in kpipe("verify", "orders").stdout
+    assert "proven: 8 offsets = 8 rows" in kpipe("verify", "orders_replaced").stdout
+    kpipe("rebuild", "orders", "--drop-replaced")
+    kpipe("rebuild", "orders", "--start", '{"0": 2}')
+    assert "[0, 2)" in kpipe("rebuild", "orders", "--exchange", status=2).stderr
+    kpipe("rebuild", "orders", "--exchange", "--accept-missing")
+    assert "proven: 6 offsets = 5 rows" in kpipe("verify", "orders").stdout
+    kpipe("rebuild", "orders", "--drop-replaced")
+    kpipe("rebuild", "orders", "--file", str(file))
+    kpipe("rebuild", "orders", "--cancel")
+    assert "no exchange has replaced a table" in kpipe("rebuild", "orders", "--drop-replaced", status=2).stderr

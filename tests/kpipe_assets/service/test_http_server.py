@@ -1,0 +1,155 @@
+"""The HTTP server of the service over sockets: how many connections it keeps, how long, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kpipe_assets.dagster_server.access_rules import Rules
+from kpipe_assets.service import http_server
+from kpipe_assets.service.http_server import HttpServer
+from kpipe_assets.service.http_settings import HttpSettings, read_token
+from resources.home import Home
+from tests.certificates import certificates
+from tests.kpipe_assets.rest.client import Client
+from tests.kpipe_assets.service.serving import until
+
+
+class Site:
+    """A server in this process, and its client."""
+
+    def __init__(
+        self, home: Home, certificate: str | None = None, key: str | None = None, token_file: Path | None = None
+    ) -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        token = None if token_file is None else read_token(token_file)
+        settings = HttpSettings(
+            Rules("127.0.0.1", port, token=token), certificate, key, token_file=None if token_file is None else str(token_file)
+        )
+        self.lines: list[str] = []
+        self.server = HttpServer(home, settings, listening.detach(), lambda: {"one": {"running": True}}, self.lines.append)
+        self.server.start()
+        self.client = Client(home, port)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.client.port), timeout=300)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(Home.at(tmp_path / "home").make())
+    assert made.client.get("/health")["pipelines"] == {"one": {"running": True}}
+    yield made
+    made.server.stop()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes the connection; waits for it."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_connections_that_send_nothing_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_IDLE_S", 0.2)
+    with site.connect() as silent, site.connect() as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ")
+        assert is_closed(silent) and is_closed(slow)
+    assert site.client.get("/health")["status"] == "running"
+
+
+def test_a_request_that_takes_long_is_answered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_IDLE_S", 0.2)
+    with site.connect() as connection:
+        head = f"POST /connectors HTTP/1.1\r\nHost: 127.0.0.1:{site.client.port}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 2\r\n\r\n".encode())
+        time.sleep(1)
+        connection.sendall(b"{}")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 "), "the config is missing"
+
+
+def test_more_connections_than_the_bound_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 3)
+    connections = [site.connect() for _ in range(8)]
+    try:
+        assert is_closed(connections[-1])
+    finally:
+        for connection in connections:
+            connection.close()
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            assert site.client.get("/health")["status"] == "running"
+            return
+        except OSError:  # the server has not noticed the ends yet
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_health_tells_that_the_service_ends(site: Site) -> None:
+    site.server.ending()
+    answer = site.client.ask("GET", "/health")
+    assert (answer.status, answer.json["status"]) == (503, "ending")
+    site.server.stop()
+    with pytest.raises(OSError):
+        site.client.get("/health")
+
+
+def test_a_renewed_certificate_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_RENEWAL_S", 0.1)
+    certificates(tmp_path)
+    used, key = tmp_path / "used.pem", tmp_path / "used.key"
+    site = Site(
+        Home.at(tmp_path / "home").make(), str(_copied(tmp_path / "broker.pem", used)), str(_copied(tmp_path / "broker.key", key))
+    )
+    try:
+        before = _served(site)
+        _copied(tmp_path / "other.pem", used)  # the key is not there yet
+        until(lambda: any("is not renewed" in line for line in site.lines))
+        assert _served(site) == before, "the old pair stays in use"
+        _copied(tmp_path / "other.key", key)
+        until(lambda: site.lines[-1] == "the certificate was renewed")
+        assert _served(site) == ssl.PEM_cert_to_DER_cert((tmp_path / "other.pem").read_text()) != before
+    finally:
+        site.server.stop()
+
+
+def test_a_renewed_token_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_RENEWAL_S", 0.1)
+    file, first, second = tmp_path / "token", "first-token-of-this-test", "second-token-of-this-test"
+    file.write_text(f"{first}\n")
+    site = Site(Home.at(tmp_path / "home").make(), token_file=file)
+
+    def status(token: str) -> int:
+        site.client.headers = {"Authorization": f"Bearer {token}"}
+        return site.client.ask("GET", "/connectors").status
+
+    try:
+        assert (status(first), status(second)) == (200, 401)
+        file.write_text("short")
+        until(lambda: any("the token is not renewed" in line for line in site.lines))
+        assert status(first) == 200, "the old token stays in use"
+        file.write_text(second)
+        until(lambda: site.lines[-1] == "the token was renewed")
+        assert (status(first), status(second)) == (401, 200)
+        assert not any(token in line for line in site.lines for token in (first, second, "short"))
+    finally:
+        site.server.stop()
+
+
+def _copied(source: Path, target: Path) -> Path:
+    fresh = target.with_suffix(".new")
+    fresh.write_bytes(source.read_bytes())
+    return fresh.replace(target)
+
+
+def _served(site: Site) -> bytes:
+    """The certificate that a client gets."""
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", site.client.port), timeout=300))

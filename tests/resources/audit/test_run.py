@@ -1,0 +1,139 @@
+"""Whole audits of generated tables and logs: the verdict is `explained` exactly if an oracle finds no fault."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kpipe.audit.outcomes import Outcome, State
+from kpipe.audit.windows import LogBounds, Window, windows
+from kpipe.definition.pipeline import Source
+from kpipe.errors import InvalidPipeline
+from resources.audit import run as audit
+from resources.audit.normalize import Normalizer
+from resources.audit.table_address import TableAddress
+from resources.audit.topic_admin import Identity
+from resources.audit.topic_log import TopicLog
+
+Log = list[list[State]]
+
+DECIDED = st.sampled_from([State.VALUE, State.VALUE, State.VALUE, State.TOMBSTONE, State.ABORTED, State.NONE])
+LOGS = st.lists(st.lists(DECIDED, max_size=25), min_size=1, max_size=3)
+FAULTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(-1, 2)), max_size=4)
+
+
+def fakes(patch: pytest.MonkeyPatch, log: Log, policy: str = "delete") -> None:
+    class Admin:
+        def __init__(self, _: Source) -> None: ...
+
+        def state(self) -> tuple[Identity, dict[int, LogBounds]]:
+            return Identity("c", "t", "t"), {at: LogBounds(0, len(part), len(part)) for at, part in enumerate(log)}
+
+        def cleanup_policy(self) -> str:
+            return policy
+
+    class Reader(TopicLog):
+        def states(self, window: Window) -> Any:
+            return np.array(log[window.partition][window.start : window.end], np.uint8)
+
+    patch.setattr(audit, "TopicAdmin", Admin)
+    patch.setattr(audit, "TopicLog", Reader)
+    patch.setattr(audit, "windows", lambda ranges: windows(ranges, 7))
+
+
+def write(folder: Path, rows: Sequence[tuple[int, int]]) -> TableAddress:
+    """Rows in two files, in any order."""
+    place = folder / "table"
+    place.mkdir()
+    for at, some in enumerate((rows[::2], rows[1::2])):
+        block = {"_partition": pa.array([p for p, _ in some], pa.int32()), "_offset": pa.array([o for _, o in some], pa.int64())}
+        pq.write_table(pa.table(block), place / f"{at}.parquet")
+    return TableAddress("parquet", str(place))
+
+
+def proofs(report: Path) -> list[Any]:
+    statements = (report / "checks.sql").read_text().replace("'rows.parquet'", f"'{report / 'rows.parquet'}'")
+    with duckdb.connect(str(report / "report.duckdb"), read_only=True) as connection:
+        return [connection.execute(item).fetchall() for item in duckdb.extract_statements(statements)][:-2]
+
+
+@settings(max_examples=60)
+@given(LOGS, FAULTS, st.booleans(), st.sampled_from(["delete", "compact"]))
+def test_a_verdict_equals_the_oracles(log: Log, faults: list[tuple[int, int, int]], uncommitted: bool, policy: str) -> None:
+    wanted = {State.VALUE, State.TOMBSTONE, *([State.ABORTED] if uncommitted else [])}
+    good = Counter((p, o) for p, part in enumerate(log) for o, state in enumerate(part) if state in wanted)
+    table = good.copy()
+    for partition, offset, change in faults:
+        table[partition, offset] = max(0, table[partition, offset] + change)
+    rows = sorted(table.elements(), key=lambda row: (row[1] % 3, row))
+    harmless = {
+        (p, o) for p, part in enumerate(log) for o, state in enumerate(part)
+        if policy == "compact" and state == State.NONE and table[p, o] == 1
+    }  # fmt: skip
+    faulty = {key for key in good.keys() | table.keys() if good[key] != table[key]} - harmless
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        fakes(patch, log, policy)
+        isolation = "read_uncommitted" if uncommitted else "read_committed"
+        request = audit.Request(Source(brokers="b", topic="t"), write(Path(name), rows), isolation=isolation, memory_mb=1)
+        summary, findings, _ = audit.run(request, Path(name) / "report")
+        assert summary.ok == (not faulty and any(log)), summary.problems()
+        inside = {(p, o) for p, o in faulty if p < len(log) and o < len(log[p])}
+        assert {(p, at) for p, start, end, _, _ in findings for at in range(start, end)} == inside
+        assert (summary.notes.total, summary.notes.accounted) == (len(rows), len(rows))
+        assert sum(summary.totals.values()) == summary.span == sum(map(len, log))
+        assert not any(proofs(Path(name) / "report"))
+
+
+def test_checks_find_a_report_that_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes(monkeypatch, [[State.VALUE] * 20])
+    rows = [(0, at) for at in range(20) if at != 5] + [(0, 9)]
+    request = audit.Request(Source(brokers="b", topic="t"), write(tmp_path, rows))
+    summary, _, _ = audit.run(request, tmp_path / "report")
+    assert summary.totals == {Outcome.MATCHED: 18, Outcome.MISSING: 1, Outcome.DUPLICATE: 1}
+    assert not any(proofs(tmp_path / "report"))
+    for edit, number in (
+        ("DELETE FROM findings WHERE outcome = 4", 2),
+        ("DELETE FROM findings WHERE outcome = 1", 3),
+        ("DELETE FROM windows WHERE start = 7", 0),
+        ("INSERT INTO windows VALUES (0, 6, 9, 0, now())", 1),
+    ):
+        with duckdb.connect(str(tmp_path / "report" / "report.duckdb")) as connection:
+            connection.execute(edit)
+        assert proofs(tmp_path / "report")[number], edit
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-5, 2**63 - 1), st.integers(-5, 50))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30), st.sampled_from([pa.int64(), pa.string(), pa.decimal128(38, 2)]))
+def test_each_type_gives_the_same_integers(rows: list[tuple[int | None, int | None]], kind: pa.DataType) -> None:
+    made = [pa.array([row[at] for row in rows], pa.int64()).cast(kind) for at in range(2)]
+    normal = Normalizer("t")
+    partitions, offsets = normal(made[0], made[1], None)
+    most = 10**18 if kind != pa.int64() else 2**63  # texts of more digits are refused: no log is that long
+    valid = [(p, o) for p, o in rows if p is not None and o is not None and 0 <= p < most and 0 <= o < most]
+    assert list(zip(partitions.tolist(), offsets.tolist(), strict=True)) == valid
+    assert (normal.counts.total, normal.counts.invalid) == (len(rows), len(rows) - len(valid))
+
+
+def test_numbers_that_are_not_integers_identify_no_record() -> None:
+    normal = Normalizer("t")
+    decimals = pa.array(["1.00", "1.50", "-1.00", None]).cast(pa.decimal128(5, 2))
+    assert normal(pa.array([0] * 4), decimals, None)[1].tolist() == [1]
+    big = pa.array([2**63, 7], pa.uint64())
+    assert normal(pa.array([0, 0]), big, None)[1].tolist() == [7]
+    assert normal(pa.array([0, 0, 0]), pa.array([2.0**53, 3.0, float("inf")]), None)[1].tolist() == [3]
+    assert normal.counts.invalid == 6
+    with pytest.raises(InvalidPipeline, match="the offset column has type bool"):
+        normal(pa.array([0]), pa.array([True]), None)

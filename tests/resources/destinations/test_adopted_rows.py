@@ -1,0 +1,85 @@
+"""A table that another loader has filled: its rows at adopted offsets are not counted, all others are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.ledger.ledger import LaneChange
+from kpipe.ledger.transitions import adopt
+from resources.testing.place import Place, batch, begin, source
+from resources.testing.state import proof
+from tests.resources.destinations.databases import database
+from tests.resources.destinations.lake_place import DeltaPlace
+
+
+@pytest.fixture(params=["duckdb", "postgres", "mysql", "delta"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield DeltaPlace(tmp_path) if request.param == "delta" else database(request, tmp_path)
+    failpoints.arm(None)
+
+
+def insert(place: Any, rows: list[tuple[int, int]]) -> None:
+    """Insert rows as another program does."""
+    if isinstance(place, DeltaPlace):
+        import deltalake
+
+        fields = {"_kafka_partition": pa.int32(), "_kafka_offset": pa.int64()}
+        block = [dict(zip(fields, row, strict=True)) for row in rows]
+        deltalake.write_deltalake(
+            str(place.folder / "tweets"),
+            pa.Table.from_pylist(block, pa.schema(list(fields.items()))),
+            mode="append",
+            schema_mode="merge",
+        )
+        return
+    for number, offset in rows:
+        place.sql(f"INSERT INTO tweets (id, _kafka_partition, _kafka_offset) VALUES (1, {number}, {offset})")
+
+
+def adopted(place: Place, positions: dict[int, int], pipeline: str = "tweets") -> Any:
+    destination = place.open(pipeline)
+    changes: list[LaneChange] = [change for number, at in positions.items() for change in adopt(source(number), at, 0)]
+    destination.commit(Commit(uuid.uuid4().hex, pipeline, tuple(changes), kind="adopt", note="adopt: group old -> tweets/0 at 5"))
+    return destination
+
+
+def test_rows_below_the_position_are_the_other_loaders(place: Place) -> None:
+    destination = adopted(place, {0: 5, 1: 0})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8, 1: 3}))
+    found = proof(destination)
+    assert (found.ok, list(found.adopted)) == (True, ["tweets/0 [0, 5)"]), found.problems
+    insert(place, [(0, at) for at in range(5)])
+    found = proof(destination)
+    assert (found.ok, found.partitions["0"]["rows_found"]) == (True, 3), found.problems
+    insert(place, [(0, 5)])
+    assert not proof(destination).ok
+    place.delete_row(0, 5)  # both of them
+    assert any("expected 3 rows, found 2" in problem for problem in proof(destination).problems)
+
+
+def test_rows_of_other_partitions_are_counted(place: Place) -> None:
+    destination = adopted(place, {0: 5, 1: 0})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8, 1: 3}))
+    insert(place, [(1, 0)])
+    assert not proof(destination).ok
+
+
+def test_rows_of_another_pipeline_are_counted(place: Place) -> None:
+    """A pipeline that takes over from another one, in the same table."""
+    old = place.open("old")
+    old.commit(begin("old", (0,)))
+    old.commit(batch(place, old.ledger()[1], {0: 5}))
+    destination = adopted(place, {0: 5})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8}))
+    found = proof(destination)
+    assert (found.ok, found.partitions["0"]["rows_found"]) == (True, 8), found.problems
+    place.delete_row(0, 2)
+    assert not proof(destination).ok

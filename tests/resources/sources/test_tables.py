@@ -1,0 +1,196 @@
+"""Tables as a source: rows are read once, in the order of a column, also while transactions commit out of order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, SourceIdentityChanged
+from kpipe.failpoints import POINTS
+from kpipe.sql.renderer import to_sql
+from resources.destinations import summary
+from resources.sources.open_source import check_connector
+from tests.resources.sources.runs import Bench, kill
+from tests.servers.postgres import PASSWORD, PostgresServer
+
+_REACHED = [point for point in POINTS if point.startswith(("commit.", "collect.all", "read.", "readback", "publish."))]
+
+
+class DuckTable:
+    """A table of a DuckDB file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "shop.duckdb"
+        self.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, name VARCHAR, moment TIMESTAMP, price DECIMAL(9,2))")
+
+    def run(self, *statements: str) -> None:
+        """Execute, and close the file."""
+        with duckdb.connect(str(self.file)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def source(self, column: str = "id") -> dict[str, Any]:
+        """Fields of `source`."""
+        return {"table": {"type": "duckdb", "database": str(self.file), "name": "orders", "column": column}}
+
+
+class PostgresTable:
+    """A table of PostgreSQL in a database of its own."""
+
+    def __init__(self, server: PostgresServer, name: str) -> None:
+        self.server, self.name, self.address = server, name, server.address(server.schema())
+
+    @contextmanager
+    def session(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection; a transaction ends with COMMIT."""
+        with psycopg.connect(self.address, password=PASSWORD) as connection:
+            yield connection
+
+    def run(self, *statements: str) -> None:
+        """Execute, and commit."""
+        with self.session() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def source(self, column: str = "id") -> dict[str, Any]:
+        """Fields of `source`."""
+        table = {"type": "postgres", "database": self.address, "name": self.name, "column": column}
+        return {"table": table, "credentials": {"password": "{{ env('TEST_SOURCE_PASSWORD') }}"}}
+
+
+def rows(bench: Bench, columns: str = "id") -> list[Any]:
+    with duckdb.connect(str(bench.home.data / "kpipe.duckdb"), read_only=True) as connection:
+        found = connection.execute(f"SELECT {columns} FROM t ORDER BY ALL").fetchall()
+    return [row[0] if len(row) == 1 else row for row in found]
+
+
+def test_rows_of_duckdb_are_records_at_the_value_of_the_column(tmp_path: Path) -> None:
+    table = DuckTable(tmp_path)
+    table.run("INSERT INTO orders VALUES (3, 'x', '2026-01-02 03:04:05', 1.5), (7, NULL, NULL, NULL)")
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    bench.run()
+    assert rows(bench, "_kafka_topic, _kafka_offset, id, name, price::VARCHAR") == [
+        ("duckdb/orders", 3, 3, "x", "1.5"), ("duckdb/orders", 7, 7, None, None),
+    ]  # fmt: skip
+    table.run("INSERT INTO orders SELECT range, 'y', NULL, 2 FROM range(8, 20)")
+    bench.run()
+    assert rows(bench) == [3, 7, *range(8, 20)]
+    assert bench.audit().ok, bench.audit().problems
+
+
+def test_runs_that_are_killed_repeat_and_lose_no_row(tmp_path: Path) -> None:
+    table, written = DuckTable(tmp_path), 0
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    for point in _REACHED:
+        table.run(f"INSERT INTO orders (id) SELECT range FROM range({written}, {written + 3})")
+        written += 3
+        assert bench.run_until(point, kill), point
+    bench.run()
+    assert rows(bench) == list(range(written))
+    assert bench.audit().ok, bench.audit().problems
+
+
+@pytest.mark.parametrize(
+    ("statement", "column", "words"),
+    [
+        ("SELECT 1", "name", "expected an integer column name, found VARCHAR"),
+        ("SELECT 1", "missing", "expected an integer column missing, found none"),
+        ("INSERT INTO orders (id) VALUES (-1)", "id", "expected values of 0 or more, found -1"),
+    ],
+)
+def test_a_column_that_is_no_position_is_refused(tmp_path: Path, statement: str, column: str, words: str) -> None:
+    table = DuckTable(tmp_path)
+    table.run(statement)
+    with pytest.raises(ReadFailed, match=words):
+        Bench(tmp_path, source=table.source(column), files=None).run()
+
+
+def test_a_value_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    table = DuckTable(tmp_path)
+    table.run("ALTER TABLE orders ADD COLUMN n INTEGER DEFAULT 1", "INSERT INTO orders (id) VALUES (1), (2)")
+    with pytest.raises(ReadFailed, match="a value of n is there more than once"):
+        Bench(tmp_path, source=table.source("n"), files=None).run()
+
+
+def test_a_table_that_lost_its_newest_rows_needs_an_operator(tmp_path: Path) -> None:
+    table = DuckTable(tmp_path)
+    table.run("INSERT INTO orders (id) SELECT range FROM range(5)")
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    bench.run()
+    table.run("DELETE FROM orders WHERE id > 2")
+    with pytest.raises(OffsetsBeyondEnd, match="table duckdb/orders was truncated: expected its end at 5 or later, found 3"):
+        bench.run()
+
+
+@pytest.fixture
+def orders(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresTable:
+    monkeypatch.setenv("TEST_SOURCE_PASSWORD", PASSWORD)
+    table = PostgresTable(postgres, "orders")
+    table.run("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text, price numeric)")
+    return table
+
+
+def test_rows_of_postgresql_and_transactions_that_commit_out_of_order(orders: PostgresTable, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    orders.run("INSERT INTO orders (name, price) VALUES ('a', 1.50), ('b', 12345678901234567890.123456789)")
+    bench.run()
+    with orders.session() as late:
+        late.execute("INSERT INTO orders (name) VALUES ('late')")  # takes 3
+        orders.run("INSERT INTO orders (name) VALUES ('early')")  # takes 4, and commits first
+        assert bench.run() == 0
+        assert rows(bench) == [1, 2]
+    bench.run()
+    assert rows(bench, "id, name") == [(1, "a"), (2, "b"), (3, "late"), (4, "early")]
+    orders.run("INSERT INTO orders (name) SELECT 'x' FROM generate_series(1, 3)", "DELETE FROM orders")
+    bench.run()
+    orders.run("INSERT INTO orders (name) VALUES ('last')")
+    bench.run()
+    assert rows(bench, "max(id)") == [8]
+    assert bench.audit().ok, bench.audit().problems
+
+
+def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    orders.run("INSERT INTO orders (name) VALUES ('a')")
+    bench.run()
+    orders.run("DROP TABLE orders", "CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1), (2)")
+    with pytest.raises(SourceIdentityChanged, match="table postgres/orders was replaced"):
+        bench.run()
+
+
+@pytest.mark.parametrize(
+    ("statement", "column", "words"),
+    [
+        ("SELECT 1", "name", "expected an integer, found text"),
+        ("ALTER TABLE orders ADD n int", "n", "expected NOT NULL"),
+        ("ALTER TABLE orders ADD n int NOT NULL", "n", "expected unique"),
+        ("SELECT 1", "missing", "column missing does not exist"),
+        ("ALTER SEQUENCE orders_id_seq CACHE 10", "id", "gives each session 10 values at once"),
+        ("ALTER TABLE orders RENAME TO others", "id", "the table does not exist"),
+    ],
+)
+def test_a_column_of_postgresql_that_is_no_position_is_refused(
+    orders: PostgresTable, tmp_path: Path, statement: str, column: str, words: str
+) -> None:
+    orders.run(statement)
+    with pytest.raises(ReadFailed, match=words) as caught:
+        Bench(tmp_path, source=orders.source(column), files=None).run()
+    assert PASSWORD not in json.dumps([caught.value.what, caught.value.hint])
+
+
+def test_a_password_in_the_address_is_refused_and_masked() -> None:
+    secret = "canary-in-the-address"
+    address = f"postgresql://reader:{secret}@localhost/shop"
+    fields = {"name": "p", "source": {"table": {"type": "postgres", "database": address, "name": "t", "column": "id"}}}
+    pipeline = Pipeline.model_validate({**fields, "into": {"type": "kafka", "brokers": "b", "topic": "t"}})
+    with pytest.raises(InvalidPipeline, match=r"source\.table\.database: contains a password") as caught:
+        check_connector(pipeline)
+    assert secret not in str(caught.value) + to_sql(pipeline) + json.dumps(summary(pipeline))
