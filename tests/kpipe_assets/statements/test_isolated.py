@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_a_query_that_was_killed_is_an_error_and_is_not_repeated(queries: Isolat
     rows(queries, "SELECT 1")
     assert queries._process is not None
     server = psutil.Process(queries._process.pid)
+    while server.children():  # the fork of the query above, which has answered and not yet ended
+        time.sleep(0.01)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(rows, queries, "SELECT count(*) FROM range(1000000000) a, range(1000000) b")
         while not (forks := server.children()):

@@ -6,6 +6,7 @@ ended after a minute of its processor time, however busy the machine is.
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import resource
@@ -37,6 +38,7 @@ def bounded(work: Callable[[], object]) -> Any:
     ours, theirs = multiprocessing.get_context("fork").Pipe(duplex=False)
 
     def inside() -> None:
+        gc.freeze()  # garbage of earlier tests may belong to threads of native libraries, which a fork does not have
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         try:
             theirs.send(work())
