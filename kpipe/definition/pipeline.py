@@ -80,6 +80,11 @@ class Errors(Model):
     max_dead_letters: int | None = Field(default=None, ge=0)
 
 
+def _type_of(kind: Any) -> Any:
+    """Return the type of a format that is not validated yet."""
+    return kind.get("type") if isinstance(kind, Mapping) else getattr(kind, "type", None)
+
+
 def _coordinates() -> list[CoordinateName]:
     return ["partition", "offset", "timestamp"]
 
@@ -146,7 +151,9 @@ class Pipeline(Model):
     @model_validator(mode="before")
     @classmethod
     def _implied(cls, data: Any) -> Any:
-        """Set the only format of a program that writes Arrow's columns."""
+        """Set what a format implies: rows of change events have a key, and a program with Arrow's columns has one format."""
+        if isinstance(data, Mapping) and _type_of(data.get("format")) == "debezium" and isinstance(data.get("into"), Mapping):
+            return {**data, "into": {"on_conflict": "replace", "on_null": "delete", **data["into"]}}
         if not isinstance(data, Mapping) or data.get("format") is not None:
             return data
         program = data.get("transform")

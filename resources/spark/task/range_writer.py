@@ -141,12 +141,30 @@ class RangeOutput:
                 table = self._with_coordinates(mine.table, records)
                 whole = table.append_column(ORIGINAL, _originals(records)) if sink.table.originals else table
                 sink.write(whole, answered([mine], len(held)) if self._job.fan_out else None)
+        gone = self._deleted(made.tables, held)
         gave = answered(made.tables, len(held))
         self.answered += gave
-        self.filtered += len(held) - gave - len(made.rejects) - len(made.refused)
+        self.filtered += len(held) - gave - len(made.rejects) - len(made.refused) - gone
         for stage, rejected in (("parse", made.rejects), ("constraint", made.refused)):
             if rejected:
                 self.reject(held.pick([index for index, _ in rejected]), stage, [why for _, why in rejected])
+
+    def _deleted(self, tables: Sequence[Decoded], held: RecordBlock) -> int:
+        """Write the keys that records with a value delete, and return the number of these records.
+
+        Raises:
+            RecordRejected: a record that no policy may pass over.
+        """
+        count = 0
+        for sink, mine in zip(self._sinks, tables, strict=True):
+            for index, reason, hint in mine.stops:
+                error = RecordRejected(f"{self._piece.source} offset {held.offsets[index]}: {reason}", hint)
+                error.record = (self._piece.source, int(held.offsets[index]))
+                raise error
+            if mine.keys is not None and len(mine.deleted):
+                sink.delete(self._with_coordinates(mine.keys, held.pick(mine.deleted)))
+                count += len(mine.deleted)
+        return count
 
     def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
         """Return each table's rows of a block, and the records that one of them rejects."""
