@@ -307,7 +307,7 @@ class DebeziumDecoder:
             places = range(made.rows) if made.kept is None else made.kept
             stops += [(at, *_UNKEPT) for at, flag in zip(places, flags, strict=True) if flag]
         rejects = sorted([*made.rejects, *rejects])
-        table = made.table
+        table = made.table if self._keeps else made.table.drop_columns([UNCHANGED])
         return Decoded(table, made.rows, made.kept, rejects, made.new_columns, (), gone, keyed, sorted(stops))
 
 
