@@ -98,7 +98,7 @@ class KeptValues:
         destination = begun(place, _RULE, 1)
         row = {"Big Text": "a", "raw": b"", "n": 1}
         ledger = destination.ledger()[1]
-        with pytest.raises(SchemaConflict, match="partition 0 offset 1: an update left out big text.*no row of its key"):
+        with pytest.raises(SchemaConflict, match=r"partition 0 offset 1: an update left out big text.*no row of its key"):
             destination.commit(_commit(place, ledger, [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"})]))
         assert destination.ledger()[1] == ledger and place.rows() == []
         # A later delete makes the value unnecessary.
