@@ -88,7 +88,8 @@ class Format(Model):
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
-        truncate: for Debezium, `fail` stops at a TRUNCATE of the source's table; `skip` leaves it out, so rows stay.
+        truncate: for Debezium, a TRUNCATE of the source's table deletes all rows (`apply`, for a topic of one partition), stops
+            the pipeline (`fail`), or is left out (`skip`), so that rows stay.
         types: for Debezium without schemas, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
             or `org.apache.kafka.connect.data.Decimal(2)`.
         unavailable: for Debezium, the placeholder of a value that an update did not change (`unavailable.value.placeholder`).
@@ -111,7 +112,7 @@ class Format(Model):
     descriptors: str | None = None
     message: str | None = None
     validated: bool = Field(default=False, alias="validate")
-    truncate: Literal["fail", "skip"] = "fail"
+    truncate: Literal["apply", "fail", "skip"] = "apply"
     types: dict[Target, str] = Field(default_factory=dict)
     unavailable: str = Field(default="__debezium_unavailable_value", min_length=1)
 

@@ -11,13 +11,16 @@ from collections.abc import Iterable
 from kpipe.definition.pipeline import Pipeline
 from kpipe.tables.upsert import ORIGINAL
 
-__all__ = ["HIDDEN", "KEEPING", "UNCHANGED", "is_changes", "mark", "marked_columns", "marks"]
+__all__ = ["EMPTIES", "HIDDEN", "KEEPING", "UNCHANGED", "is_changes", "mark", "marked_columns", "marks"]
 
 #: Column of a staged file: the columns of each row that keep their value; NULL if the row has all of its values.
 UNCHANGED = "_kafka_unchanged"
 
+#: Column of a staged file of deletes: whether the record deletes all rows (TRUNCATE); it has no key then.
+EMPTIES = "_kafka_empties"
+
 #: Columns of a staged file that are not columns of the table.
-HIDDEN = (ORIGINAL, UNCHANGED)
+HIDDEN = (ORIGINAL, UNCHANGED, EMPTIES)
 
 #: Destinations whose commits keep values.
 KEEPING = ("duckdb", "postgres", "mysql")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,18 +14,18 @@ from kpipe.batch.batch import Commit, Counts, TableWrite
 from kpipe.errors import SchemaConflict
 from kpipe.ledger.ledger import Ledger, Step
 from kpipe.schema.columns import Columns
-from kpipe.tables.changes import UNCHANGED, marks
+from kpipe.tables.changes import EMPTIES, UNCHANGED, marks
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from resources.testing.keyed import begun
-from resources.testing.place import COORDINATES, Place, arrow, live
+from resources.testing.place import COORDINATES, Place, arrow, begin, live
 from resources.testing.state import proof
 
 __all__ = ["KeptValues"]
 
 COLUMNS = Columns.of({"id": "BIGINT", "Big Text": "VARCHAR", "raw": "BLOB", "n": "BIGINT"})
 _RULE = KeyRule(("id",), "replace", deletes=True)
-#: A row without its id; None: a delete. A name in the second part keeps its value.
+#: Partition, offset, id (negative: all rows), a row without its id (None: a delete), and the columns that keep their value.
 _Write = tuple[int, int, int, "dict[str, Any] | None", set[str]]
 
 
@@ -32,7 +33,7 @@ def _commit(place: Place, ledger: Ledger, writes: list[_Write]) -> Commit:
     """Build a batch of writes: partition, offset, id, row, kept columns."""
     fields = [(name, arrow(kind)) for name, kind in COLUMNS]
     whole = pa.schema([*fields, (UNCHANGED, pa.string()), *COORDINATES.items()])
-    keys = pa.schema([fields[0], *COORDINATES.items()])
+    keys = pa.schema([fields[0], (EMPTIES, pa.bool_()), *COORDINATES.items()])
     steps = tuple(
         Step(live(ledger, number), max(write[1] for write in writes if write[0] == number) + 1)
         for number in sorted({write[0] for write in writes})
@@ -44,7 +45,7 @@ def _commit(place: Place, ledger: Ledger, writes: list[_Write]) -> Commit:
         for number, offset, key, row, kept in mine:
             where = {"_kafka_partition": number, "_kafka_offset": offset, "_kafka_timestamp": offset}
             if row is None:
-                gone.append({"id": key, **where})
+                gone.append({"id": key if key >= 0 else None, EMPTIES: key < 0, **where})
             else:
                 values = {name: None if name in kept else item for name, item in row.items()}
                 rows.append({"id": key, **values, UNCHANGED: marks(kept), **where})
@@ -91,6 +92,37 @@ class KeptValues:
             found = {row["id"]: {name: row[name] for name in COLUMNS.names()[1:]} for row in place.rows()}
             assert {key: {**row, "raw": bytes(row["raw"])} for key, row in found.items()} == rows, number
         assert proof(destination).ok
+
+    def test_a_truncate_deletes_all_rows_in_order(self, place: Place) -> None:
+        if not place.keeps:
+            pytest.skip(f"{type(place).__name__}: a TRUNCATE stops the pipeline")
+        chance, rows, at, deleted = random.Random(9), dict[int, int](), 0, 0
+        destination = begun(place, _RULE, 1)
+        for number in range(6):
+            writes: list[_Write] = []
+            for _ in range(chance.randint(1, 30)):
+                key, what = chance.randint(0, 9), chance.random()
+                if what < 0.15:
+                    writes.append((0, at, -1, None, set()))
+                    deleted += len(rows)
+                    rows.clear()
+                elif what < 0.3:
+                    writes.append((0, at, key, None, set()))
+                    deleted += rows.pop(key, None) is not None
+                else:
+                    writes.append((0, at, key, {"Big Text": "x", "raw": None, "n": at}, {"Big Text"} if key in rows else set()))
+                    rows[key] = at
+                at += 1
+            done = destination.commit(_commit(place, destination.ledger()[1], writes))
+            deleted -= done.commit.totals.deleted
+            assert {row["id"]: row["n"] for row in place.rows()} == rows and deleted == 0, number
+        assert proof(destination).ok
+        two = place.open("other", "other", rule=_RULE)
+        two.commit(begin("other", range(2)))
+        ledger = two.ledger()[1]
+        commit = _commit(place, ledger, [(0, 0, -1, None, set())])
+        with pytest.raises(SchemaConflict, match="expected one partition, found 2"):
+            two.commit(replace(commit, pipeline="other"))
 
     def test_a_value_that_no_row_has_is_refused(self, place: Place) -> None:
         if not place.keeps:

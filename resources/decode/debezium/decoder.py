@@ -13,7 +13,7 @@ import pyarrow as pa
 from kpipe.definition.formats import Format
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import Columns, Type
-from kpipe.tables.changes import UNCHANGED, marks
+from kpipe.tables.changes import EMPTIES, UNCHANGED, marks
 from resources.decode.block import Decoded, Payloads
 from resources.decode.convert import Fitting
 from resources.decode.debezium.connect_schema import Plan, as_json
@@ -26,10 +26,11 @@ from resources.duckdb_engine.arrow_types import schema, staged_type
 __all__ = ["ChangeKeys", "DebeziumDecoder", "declared_types"]
 
 _MOST_PLANS = 64
+EVERY = Image({}, None)
+"""In place of a row: all rows."""
 _TRUNCATED = (
-    "the source's table was truncated: expected no TRUNCATE, as its rows cannot be told from others",
-    "empty the table (DELETE FROM in kpipe sql) and set format.truncate: skip, or leave truncates out of the topic"
-    " (skipped.operations: t)",
+    "a TRUNCATE of the source's table",
+    "set format.truncate: apply to delete all rows (DuckDB, PostgreSQL, MySQL), or skip to keep them",
 )
 
 
@@ -207,11 +208,12 @@ class ChangeKeys:
     Args:
         kind: the format.
         columns: names and types of the key columns.
+        keeps: whether keys have the column `EMPTIES`, for a delete of all rows.
     """
 
-    def __init__(self, kind: Format, columns: Columns) -> None:
+    def __init__(self, kind: Format, columns: Columns, keeps: bool = True) -> None:
         self._names = {name.lower() for name in columns.names()}
-        self._columns, self._images, self._keys = columns, _Images(kind, columns), Keys()
+        self._columns, self._images, self._keys, self._keeps = columns, _Images(kind, columns), Keys(), keeps
 
     def read(self, keys: pa.Array) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each key, and by position the reasons of invalid keys."""
@@ -219,12 +221,15 @@ class ChangeKeys:
 
     def deleted(self, before: Sequence[Image | None], keys: Sequence[bytes | None]) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each delete: from the record's key, or if that lacks a key column, from the row before."""
-        return self.chosen([self._of_delete(image, key) for image, key in zip(before, keys, strict=True)])
+        pairs = zip(before, keys, strict=True)
+        return self.chosen([image if image is EVERY else self._of_delete(image, key) for image, key in pairs])
 
     def chosen(self, images: Sequence[Image | str]) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each image; a text is the reason why there is none."""
         reasons = {at: image for at, image in enumerate(images) if isinstance(image, str)}
-        decoded = self._images.table([(at, image) for at, image in enumerate(images) if isinstance(image, Image)], len(images))
+        decoded = self._images.table(
+            [(at, image) for at, image in enumerate(images) if isinstance(image, Image) and image is not EVERY], len(images)
+        )
         reasons = {**reasons, **{at: f"key: {why}" for at, why in decoded.rejects}}
         rows: list[int | None] = [None] * len(images)
         for row, at in enumerate(range(len(images)) if decoded.kept is None else decoded.kept):
@@ -232,7 +237,11 @@ class ChangeKeys:
         table = decoded.table.select(list(self._columns.names())).take(pa.array(rows, pa.int64()))
         for name in self._columns.names():
             for at in np.flatnonzero(table.column(name).is_null().to_numpy()).tolist():
-                reasons.setdefault(at, f"key column {name} is NULL or missing")
+                if images[at] is not EVERY:
+                    reasons.setdefault(at, f"key column {name} is NULL or missing")
+        if self._keeps:
+            every = pa.array([image is EVERY for image in images], pa.bool_())
+            table = table.append_column(EMPTIES, every)
         return table, reasons
 
     def _image(self, key: bytes | None) -> Image | str:
@@ -273,7 +282,7 @@ class DebeziumDecoder:
     def __init__(self, kind: Format, columns: Columns, unique: Columns | None = None, keeps: bool = True) -> None:
         self._kind, self._keeps = kind, keeps
         self._changes, self._images = Changes(), _Images(kind, columns)
-        self._keys = ChangeKeys(kind, unique) if unique else None
+        self._keys = ChangeKeys(kind, unique, keeps) if unique else None
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -292,8 +301,11 @@ class DebeziumDecoder:
                 rows.append((at, change.row))
             elif change.what == "delete":
                 deletes.append((at, change.row))
-            elif change.what == "truncate" and self._kind.truncate == "fail":
-                stops.append((at, *_TRUNCATED))
+            elif change.what == "truncate" and self._kind.truncate != "skip":
+                if self._kind.truncate == "apply" and self._keeps:
+                    deletes.append((at, EVERY))
+                else:
+                    stops.append((at, *_TRUNCATED))
         made = self._images.table(rows, len(payloads))
         gone, keyed = list[int](), None
         if self._keys is not None and deletes:

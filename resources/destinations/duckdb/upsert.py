@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
-from kpipe.tables.changes import HIDDEN, UNCHANGED
+from kpipe.tables.changes import EMPTIES, HIDDEN, UNCHANGED
 from kpipe.tables.upsert import ORIGINAL, KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
@@ -27,10 +27,11 @@ from resources.destinations.duckdb.conflict_update import fold, keep
 from resources.destinations.duckdb.target_table import defaults, projection
 from resources.destinations.sql.column_matching import by_shape
 from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.merge.emptied_tables import expand
 from resources.destinations.sql.merge.kept_values import kept_columns, refuse_unknown
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_outcomes import MET, counted, effects, gained, superseded
-from resources.destinations.sql.merge.merge_staging import GONE, KEPT, PLACE, only
+from resources.destinations.sql.merge.merge_staging import EMPTIED, GONE, KEPT, PLACE, only
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ, sql_type
@@ -70,6 +71,7 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
     table, commit, rule, known = batch.table, batch.commit, batch.rule, batch.known
     unset = defaults(connection, table) if rule.on_conflict == "update" else {}
     carried = _collect(connection, batch, unset)
+    expand(connection, _WRITES, batch, "CREATE OR REPLACE TEMP TABLE {name} AS {select}", "kpipe_epochs", "kpipe_marks")
     topics = TOPIC in {name.lower() for name in known.names()}
     stale = superseded(commit, batch.ledger, rule, topics)
     _judge(connection, table, batch.key, rule, stale, bool(batch.files.deletes), topics)
@@ -102,7 +104,7 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
     """
     commit, key, staged, known = batch.commit, batch.key, batch.files, batch.known
     parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
-    parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}", f"{KEPT} VARCHAR"]
+    parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}", f"{KEPT} VARCHAR", f"{EMPTIED} BOOLEAN"]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_writes ({', '.join(parts)})")
     carried: dict[str, None] = {}
     for gone, files in ((False, staged.rows), (True, staged.deletes)):
@@ -117,6 +119,8 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
                     names, values = [*names, ORIGINAL], [*values, f"CAST({ORIGINAL} AS {_ORIGINAL_TYPE})"]
                 if UNCHANGED in same[0].names:
                     names, values = [*names, KEPT], [*values, UNCHANGED]
+            if EMPTIES in same[0].names:
+                names, values = [*names, EMPTIED], [*values, EMPTIES]
             if "file_row_number" in _folded(same[0]) and commit.totals.given:
                 raise SchemaConflict(
                     "a record gives several rows with a column file_row_number, which hides the order of rows from DuckDB"
@@ -130,6 +134,7 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
             if inserted != expected:
                 raise StagingFailed(f"batch {commit.id}: expected {expected} inserted writes, found {inserted}")
     missing = " OR ".join(f"{quote(name)} IS NULL" for name in (*key, "_kafka_partition", "_kafka_offset"))
+    missing = f"({missing}) AND NOT coalesce({EMPTIED}, false)"
     bad = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM {_WRITES} WHERE {missing} LIMIT 1").fetchone()
     if bad is not None:
         raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} has no key or no coordinates")

@@ -11,9 +11,10 @@ from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.postgres.connection import Session
-from resources.destinations.postgres.merge_staging import FATES, FOLDED, ROWS, TOUCHED, WRITES
+from resources.destinations.postgres.merge_staging import EPOCHS, FATES, FOLDED, MARKS, ROWS, TOUCHED, WRITES
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
+from resources.destinations.sql.merge.emptied_tables import expand
 from resources.destinations.sql.merge.kept_values import kept_columns
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_outcomes import judged
@@ -32,6 +33,7 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
         batch: see `settle`.
         carried: see `settle`.
     """
+    expand(session, WRITES, batch, _SQL.make, EPOCHS, MARKS)
     kept = kept_columns(session, WRITES, batch.known)
     fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule, bool(kept))
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")

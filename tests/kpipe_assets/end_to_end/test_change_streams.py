@@ -65,20 +65,25 @@ def test_a_table_follows_its_source(kpipe: Kpipe, topic: Any, produce: Any) -> N
     }  # fmt: skip
     proof = kpipe.json("verify", "people")[0]
     assert proof["ok"] and (proof["rows"], proof["inserted"], proof["deleted"]) == (11, 8, 3)
-    # A truncate is never passed over in silence; an update of a row that is missing has no value to keep.
-    produce(name, [event("u", 4, "four"), (None, change("t", fields=FIELDS)), event("c", 9, "nine")])
-    error = kpipe("run", "people", status=1).stderr
-    assert "offset 17: the source's table was truncated" in error and "format.truncate: skip" in error
-    kpipe(
-        "sql",
-        "CREATE OR REPLACE PIPELINE people AS LOAD DATA KAFKA"
-        f' \'{kpipe.brokers}/{name}\' OPTIONS \'{{"format": {{"truncate": "skip"}}}}\' INTO TABLE people KEY (id) FORMAT DEBEZIUM',
+    # A truncate stops the pipeline or empties the table, in order.
+    statement = (
+        f"CREATE OR REPLACE PIPELINE people AS LOAD DATA KAFKA '{kpipe.brokers}/{name}'"
+        """ OPTIONS '{"format": {"truncate": "fail"}}' INTO TABLE people KEY (id) FORMAT DEBEZIUM"""
     )
-    assert kpipe.json("run", "people")[0]["filtered"] == 1
+    kpipe("sql", statement)
+    produce(name, [event("u", 4, "four"), (None, change("t", fields=FIELDS)), event("c", 9, "nine"), event("c", 2, "new")])
+    error = kpipe("run", "people", status=1).stderr
+    assert "offset 17: a TRUNCATE of the source's table" in error and "format.truncate: apply" in error
+    kpipe("sql", statement.replace("fail", "apply"))
+    line = kpipe.json("run", "people")[0]
+    assert [line[name] for name in ("rows", "deletes", "inserted", "updated", "deleted")] == [3, 1, 2, 1, 5]
+    assert dict(kpipe.sql("SELECT id, name FROM people")) == {9: "nine", 2: "new"}
+    assert kpipe.json("verify", "people")[0]["ok"]
+    # An update of a row that is missing has no value to keep.
     produce(name, [event("u", 55, cents=1)])
     error = kpipe("run", "people", status=1).stderr
-    assert "offset 19: an update left out name, which it did not change, and table people has no row of its key" in error
-    assert kpipe.json("verify", "people")[0]["ok"] and kpipe.sql("SELECT count(*) FROM people") == [(6,)]
+    assert "offset 20: an update left out name, which it did not change, and table people has no row of its key" in error
+    assert kpipe.json("verify", "people")[0]["ok"] and kpipe.sql("SELECT count(*) FROM people") == [(2,)]
 
 
 def test_definitions_that_do_not_fit(kpipe: Kpipe, topic: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
-from kpipe.tables.changes import UNCHANGED, marked_columns
+from kpipe.tables.changes import EMPTIES, UNCHANGED, marked_columns
 from resources.decode.block import Decoded, Payloads
 from resources.decode.debezium.decoder import ChangeKeys
 from resources.decode.factory import decoder, sampled
@@ -46,18 +46,20 @@ def test_operations(fields: Any) -> None:
         "r",
         None,
     ]
-    assert found.kept == [0, 1, 2, 5] and found.deleted == [3] and found.keys.to_pylist() == [{"id": 1}]
+    assert found.kept == [0, 1, 2, 5] and found.deleted == [3] and found.keys.to_pylist() == [{"id": 1, EMPTIES: False}]
     assert not found.rejects and not found.stops
 
 
 def test_a_delete_without_a_key_names_its_row_by_the_row_before() -> None:
     gone = [change("d", before={"id": 5, "text": "x"}), change("d", before={"text": "x"}), change("d")]
     found = decode(gone)
-    assert found.deleted == [0] and found.keys.to_pylist() == [{"id": 5}]
+    assert found.deleted == [0] and found.keys.to_pylist() == [{"id": 5, EMPTIES: False}]
     assert [why for _, why in found.rejects] == ["a delete without a key"] * 2
     # The key of the topic is another one than the table's.
     found = decode(gone[:2], [key(other=1)] * 2)
-    assert found.keys.to_pylist() == [{"id": 5}] and found.rejects == [(1, "key: it has no id, which is in into.key")]
+    assert found.keys.to_pylist() == [{"id": 5, EMPTIES: False}] and found.rejects == [
+        (1, "key: it has no id, which is in into.key")
+    ]
 
 
 def test_keys_have_the_types_of_their_schema() -> None:
@@ -66,7 +68,7 @@ def test_keys_have_the_types_of_their_schema() -> None:
     table, reasons = reader.read(
         pa.array([key(fields, id=unscaled(15), other="x"), None, b"{", key(fields, id=None), key(fields[1:], other="x")])
     )
-    assert table.to_pylist()[0] == {"id": Decimal("1.5")}
+    assert table.to_pylist()[0] == {"id": Decimal("1.5"), EMPTIES: False}
     assert reasons == {
         1: "a tombstone without a key", 2: reasons[2], 3: "key column id is NULL or missing",
         4: "key: it has no id, which is in into.key",
@@ -102,12 +104,16 @@ def test_placeholders_of_other_types(field: dict[str, Any], value: Any) -> None:
     assert not found.rejects and marked_columns(found.table.column(UNCHANGED).to_pylist()) == {"v"}
 
 
-def test_a_truncate_stops_or_is_left_out() -> None:
-    payloads = [change("c", {"id": 1}), change("t"), change("c", {"id": 2})]
-    ((at, why, hint),) = decode(payloads).stops
-    assert at == 1 and "truncated" in why and "format.truncate: skip" in hint
+def test_a_truncate_deletes_all_rows_stops_or_is_left_out() -> None:
+    payloads = [change("c", {"id": 1}), change("t"), change("c", {"id": 2}), change("d", before={"id": 1})]
+    found = decode(payloads)
+    assert found.kept == [0, 2] and found.deleted == [1, 3]
+    assert found.keys.to_pylist() == [{"id": None, EMPTIES: True}, {"id": 1, EMPTIES: False}]
+    for more in ({"kind": Format(type="debezium", truncate="fail")}, {"keeps": False}):
+        ((at, why, hint),) = decode(payloads, **more).stops
+        assert at == 1 and "TRUNCATE" in why and "format.truncate: apply" in hint
     found = decode(payloads, kind=Format(type="debezium", truncate="skip"))
-    assert found.kept == [0, 2] and not found.stops
+    assert found.kept == [0, 2] and found.deleted == [3] and not found.stops
 
 
 def test_what_is_no_change_is_rejected() -> None:
