@@ -74,7 +74,7 @@ class Counts:
 
     @property
     def unsettled(self) -> int:
-        """Number of rows without an outcome, plus deleted rows without a delete (one may delete all rows); 0 if the counts add up.
+        """Number of rows without an outcome, plus deleted rows without a delete; 0 if the counts add up.
 
         Always 0 without a key: all rows are inserted.
         """
