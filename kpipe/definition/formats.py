@@ -88,8 +88,8 @@ class Format(Model):
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
-        truncate: for Debezium, a TRUNCATE of the source's table deletes all rows (`apply`, for a topic of one partition), stops
-            the pipeline (`fail`), or is left out (`skip`), so that rows stay.
+        truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
+            partition), stop the pipeline (`fail`), or nothing (`skip`).
         types: for Debezium without schemas, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
             or `org.apache.kafka.connect.data.Decimal(2)`.
         unavailable: for Debezium, the placeholder of a value that an update did not change (`unavailable.value.placeholder`).

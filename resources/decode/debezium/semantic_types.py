@@ -1,4 +1,4 @@
-"""Semantic types of Kafka Connect and Debezium: the name of a schema tells what a number, a text or bytes mean.
+"""Semantic types of Kafka Connect and Debezium: the name of a schema defines what a number, a text or bytes mean.
 
 Sources of the rules: Kafka Connect's `org.apache.kafka.connect.data` (JSON converter), and the type mappings in Debezium's pages
 of the PostgreSQL, MySQL and MariaDB connectors. Values are those of JSON; results are values of `staged_type`.
@@ -34,7 +34,7 @@ _MOST_DIGITS, _SCALED = 38, re.compile(r"org\.apache\.kafka\.connect\.data\.Deci
 
 
 def semantic(name: str, parameters: Mapping[str, str]) -> tuple[Type, Convert] | None:
-    """Return the column type of a semantic type, and the conversion of its values; None if the name tells nothing.
+    """Return the column type of a semantic type, and the conversion of its values; None for any other name.
 
     Args:
         name: of the schema, such as `io.debezium.time.MicroTimestamp`.

@@ -43,12 +43,12 @@ def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str,
     into = ", ".join([GONE, PLACE, key, "_kafka_partition", "_kafka_offset", *named])
     before = f"sum(CASE WHEN {EMPTIED} THEN 1 ELSE 0 END) OVER (ORDER BY _kafka_offset, {PLACE})"
     more = "".join(f", {name}" for name in named)
-    columns = f"{key}, {GONE} AS gone, coalesce({EMPTIED}, false) AS empties, _kafka_partition AS p, _kafka_offset AS o"
+    columns = f"{key}, {GONE} AS removes, coalesce({EMPTIED}, false) AS empties, _kafka_partition AS p, _kafka_offset AS o"
     session.execute(make.format(name=epochs, select=f"SELECT {columns}, {PLACE} AS place, {before} AS epoch{more} FROM {writes}"))
     session.execute(make.format(name=marks, select=f"SELECT epoch AS n, p, o, place{more} FROM {epochs} WHERE empties"))
     mark = "m.place, {0}, m.p, m.o" + "".join(f", m.{name}" for name in named)
     for relation, condition in (
-        (f"{epochs} AS k", "m.n = k.epoch + 1 AND NOT k.gone"),
+        (f"{epochs} AS k", "m.n = k.epoch + 1 AND NOT k.removes"),
         (f"{quote(batch.table)} AS k", "m.n = 1"),
     ):
         values = mark.format(", ".join(f"k.{quote(name)}" for name in batch.key))
