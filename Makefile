@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes cdc yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -137,6 +137,11 @@ azure: install ## Azurite, an emulator of Azure Blob Storage for the tests, into
 lakes: install ## the reference server of Iceberg's REST catalogue, for the tests, into .venv (else one line says why not)
 	@$(PY) -m resources.dev_broker.kafka_jars install requirements-iceberg.lock .venv/share/iceberg-rest || \
 	  echo "WARNING: no REST catalogue: Iceberg is not tested with one -> run 'make lakes' again" >&2
+
+# Only for tests. Which jars: the head of the lock.
+cdc: install ## Kafka Connect and Debezium's connectors, for the tests, into .venv (else one line says why not)
+	@$(PY) -m resources.dev_broker.kafka_jars install requirements-cdc.lock .venv/share/cdc || \
+	  echo "WARNING: no Debezium: change streams are tested with messages alone -> run 'make cdc' again" >&2
 
 # Only for tests. What of Hadoop that is: the head of the lock.
 yarn: install ## Hadoop's YARN, for the tests on a cluster, into .venv (else one line says why not)

@@ -74,13 +74,13 @@ class Counts:
 
     @property
     def unsettled(self) -> int:
-        """Number of rows without an outcome, plus deletes beyond `deletes`; 0 if the counts add up.
+        """Number of rows without an outcome, plus deleted rows without a delete; 0 if the counts add up.
 
         Always 0 without a key: all rows are inserted.
         """
         if not (self.deletes or self.inserted or self.updated or self.ignored or self.deleted):
             return 0
-        return abs(self.rows - self.inserted - self.updated - self.ignored) + max(0, self.deleted - self.deletes)
+        return abs(self.rows - self.inserted - self.updated - self.ignored) + (0 if self.deletes else self.deleted)
 
 
 def total(counts: Iterable[Counts]) -> Counts:

@@ -24,6 +24,7 @@ _ONLY = {
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
+    **dict.fromkeys(("truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
 }  # fmt: skip
@@ -87,9 +88,14 @@ class Format(Model):
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
+        truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
+            partition), stop the pipeline (`fail`), or nothing (`skip`).
+        types: for Debezium without schemas, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
+            or `org.apache.kafka.connect.data.Decimal(2)`.
+        unavailable: for Debezium, the placeholder of a value that an update did not change (`unavailable.value.placeholder`).
     """
 
-    type: Literal["json", "csv", "avro", "protobuf", "raw", "arrow"] = "json"
+    type: Literal["json", "csv", "avro", "protobuf", "raw", "arrow", "debezium"] = "json"
     mapping: dict[Target, Path | Mapped] | None = None
     booleans: Literal["json", "number"] = "json"
     fields: list[Target] | None = None
@@ -106,6 +112,9 @@ class Format(Model):
     descriptors: str | None = None
     message: str | None = None
     validated: bool = Field(default=False, alias="validate")
+    truncate: Literal["apply", "fail", "skip"] = "apply"
+    types: dict[Target, str] = Field(default_factory=dict)
+    unavailable: str = Field(default="__debezium_unavailable_value", min_length=1)
 
     @property
     def fan_out(self) -> bool:
@@ -124,7 +133,9 @@ class Format(Model):
     def _fitting(self) -> Format:
         for name, info in type(self).model_fields.items():
             field = info.alias or name
-            if self.type not in _ONLY.get(field, (self.type,)) and getattr(self, name) != info.default:
+            if self.type not in _ONLY.get(field, (self.type,)) and getattr(self, name) != info.get_default(
+                call_default_factory=True
+            ):
                 msg = f"{field} is an option of {', '.join(_ONLY[field])}, not of {self.type}"
                 raise ValueError(msg)
         names = [name.lower() for name in (*(self.mapping or ()), *(self.fields or ()))]

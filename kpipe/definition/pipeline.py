@@ -27,6 +27,8 @@ Policy = Literal["fail", "dead_letter", "skip"]
 CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "headers"]
 
 
+#: Fields of `into` that rows of change events need: an update replaces the row of its key, a delete removes it.
+_CHANGES = {"on_conflict": "replace", "on_null": "delete"}
 _LONGEST_MS = 366 * 86_400_000  # a year: a longer wait is a mistake, and no clock can wait for any number
 
 
@@ -78,6 +80,18 @@ class Errors(Model):
     duplicate_key: Policy = "fail"
     batch: Literal["fail", "skip"] = "fail"
     max_dead_letters: int | None = Field(default=None, ge=0)
+
+
+def _type_of(kind: Any) -> Any:
+    """Return the type of a format that is not validated yet."""
+    return kind.get("type") if isinstance(kind, Mapping) else getattr(kind, "type", None)
+
+
+def _of_changes(into: Any) -> Any:
+    """Return `into` with what change events need, unless it is set."""
+    if isinstance(into, Into):
+        return into.model_copy(update={name: value for name, value in _CHANGES.items() if name not in into.model_fields_set})
+    return {**_CHANGES, **into} if isinstance(into, Mapping) else into
 
 
 def _coordinates() -> list[CoordinateName]:
@@ -146,7 +160,9 @@ class Pipeline(Model):
     @model_validator(mode="before")
     @classmethod
     def _implied(cls, data: Any) -> Any:
-        """Set the only format of a program that writes Arrow's columns."""
+        """Set what a format implies: rows of change events have a key, and a program with Arrow's columns has one format."""
+        if isinstance(data, Mapping) and _type_of(data.get("format")) == "debezium":
+            return {**data, "into": _of_changes(data.get("into"))}
         if not isinstance(data, Mapping) or data.get("format") is not None:
             return data
         program = data.get("transform")
@@ -172,6 +188,14 @@ class Pipeline(Model):
         if len(set(names)) < len(names):
             msg = f"also: table {next(name for name in names if names.count(name) > 1)} is named twice"
             raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _changes(self) -> Pipeline:
+        for name, expected in _CHANGES.items() if self.format.type == "debezium" else ():
+            if (found := getattr(self.into, name)) != expected:
+                msg = f"into.{name}: expected {expected} with format: debezium, found {found}; remove it"
+                raise ValueError(msg)
         return self
 
     @field_validator("lookups")

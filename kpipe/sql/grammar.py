@@ -108,7 +108,7 @@ _target_clause: _format_clause | _shaping
 _format_clause: format | schema | registry | descriptors | message | validate | fields | lines | skip_lines | null_text \
               | character_set | columns | key_columns
 
-format: FORMAT (JSON | CSV | AVRO | PROTOBUF | RAW | PARQUET) kafka_key?
+format: FORMAT (JSON | CSV | AVRO | PROTOBUF | RAW | DEBEZIUM | PARQUET) kafka_key?
 kafka_key: "KAFKA" "KEY"
 key_columns: "KAFKA" "KEY" columns
 schema: SCHEMA string

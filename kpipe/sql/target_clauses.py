@@ -45,7 +45,7 @@ def into_kafka(fields: Fields, tree: Tree[Token]) -> None:
 def format(fields: Fields, tree: Tree[Token]) -> None:
     """Convert FORMAT type [KAFKA KEY], to which the next clauses belong."""
     fields.format = "key_format" if child(tree, "kafka_key") is not None else "format"
-    word = token(tree, "JSON", "CSV", "AVRO", "PROTOBUF", "RAW", "PARQUET")
+    word = token(tree, "JSON", "CSV", "AVRO", "PROTOBUF", "RAW", "DEBEZIUM", "PARQUET")
     assert word is not None
     if word.type == "PARQUET":
         if "files" not in fields.values["source"] or fields.format != "format":

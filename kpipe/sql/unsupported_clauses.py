@@ -44,7 +44,7 @@ _REASONS: dict[str, tuple[str, str]] = {
         "kpipe has no stored procedures",
         "write INTO TABLE with SET, WHERE or a program (WITH TRANSFORM); for more tables, add ALSO INTO TABLE",
     ),
-    "FORMAT PARQUET": ("a Kafka message is not a Parquet file", "write FORMAT JSON, CSV, AVRO, PROTOBUF or RAW"),
+    "FORMAT PARQUET": ("a Kafka message is not a Parquet file", "write FORMAT JSON, CSV, AVRO, PROTOBUF, RAW or DEBEZIUM"),
     "CREATE INFERRED PIPELINE": ("review it before it loads data", "run INFER PIPELINE to print the statements"),
     "INFER TABLE": (
         "it is part of INFER PIPELINE",

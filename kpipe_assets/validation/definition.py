@@ -104,9 +104,13 @@ def check_formats(pipeline: Pipeline) -> None:
             f"{where}format: {pipeline.format.type} with a schema behind a program",
             "a program writes lines of text: let it decode the records (stdin: length-prefixed) and write JSON",
         )
+    if pipeline.format.type == "debezium":
+        _check_changes(pipeline, where)
     if key is None:
         return
     _check_format(key, f"{where}key_format")
+    if key.type == "debezium":
+        raise InvalidPipeline(f"{where}key_format: debezium: it is a format of changes", "set format.type: debezium alone")
     if key.type == "raw" or pipeline.format.type == "raw":
         raise InvalidPipeline(f"{where}key_format with format: raw, or raw itself", "metadata: [key] keeps a key as it is")
     if key.type == "csv" and key.fields is None:
@@ -115,6 +119,19 @@ def check_formats(pipeline: Pipeline) -> None:
         raise InvalidPipeline(
             f"{where}key_format with a program of mode {program.mode}", "rows of such a program cannot be traced to a key"
         )
+
+
+def _check_changes(pipeline: Pipeline, where: str) -> None:
+    """Check a definition of change events: records and keys have one format, and no program reads them."""
+    from resources.decode.debezium.decoder import declared_types
+
+    if pipeline.key_format is not None:
+        what = f"{where}format: debezium with key_format: keys are Debezium's, too"
+        raise InvalidPipeline(what, "remove `key_format`").about("key_format", "type")
+    if pipeline.transform is not None:
+        what = f"{where}format: debezium with a program: it would have to write change events"
+        raise InvalidPipeline(what, "remove `transform`; use `set`, `where` or `select`").about("transform")
+    declared_types(pipeline.format)
 
 
 def _check_arrow(pipeline: Pipeline, where: str) -> None:

@@ -110,6 +110,9 @@ class Decoded:
         rejects: (index of the payload, reason) of payloads that could not become rows.
         new_columns: members of the payloads that have no column.
         refused: like `rejects`, for payloads whose rows the table cannot store.
+        deleted: index of each payload that deletes a row, ascending; these are not in `kept`.
+        keys: the key columns of these rows, in staged types; None if no payload deletes.
+        stops: (index, reason, hint) of payloads that no policy may pass over.
     """
 
     table: pa.Table
@@ -118,6 +121,9 @@ class Decoded:
     rejects: Sequence[tuple[int, str]] = ()
     new_columns: Columns = field(default_factory=Columns)
     refused: Sequence[tuple[int, str]] = ()
+    deleted: Sequence[int] = ()
+    keys: pa.Table | None = None
+    stops: Sequence[tuple[int, str, str]] = ()
 
 
 class Decoder(Protocol):

@@ -29,7 +29,13 @@ _TOGETHER = 32
 
 
 def decoder(
-    kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None, bound: Bound | None = None
+    kind: Format,
+    columns: Columns,
+    key: Format | None = None,
+    access: Access | None = None,
+    bound: Bound | None = None,
+    unique: Columns | None = None,
+    keeps: bool = True,
 ) -> Decoder:
     """Create the decoder of a format. It is not thread-safe.
 
@@ -39,16 +45,26 @@ def decoder(
         key: the format of keys, if they become columns, too.
         access: settings of the schema registry.
         bound: limits on a record's new columns; None: no limits.
+        unique: columns of the table's key, for formats whose records may delete rows.
+        keeps: whether the destination keeps values that an update left out.
 
     Raises:
         InvalidPipeline: the format's schema or registry is invalid.
     """
-    if key is None:
+    if kind.type == "debezium":
+        from resources.decode.debezium.decoder import DebeziumDecoder
+
+        made: Decoder = DebeziumDecoder(kind, columns, unique, keeps)
+    elif key is None:
         made = _decoder(kind, columns, access, "value", bound)
     else:
         value = _decoder(kind, _own_columns(kind, columns), access, "value")
         made = KeyedDecoder(value, _decoder(key, _own_columns(key, columns), access, "key"), columns)
-    checks = key is None and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
+    checks = (
+        key is None
+        and kind.type != "debezium"
+        and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
+    )
     return made if bound is None else Bounded(made, bound, checks)
 
 
@@ -124,6 +140,8 @@ def sampled(
 
 def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str, bound: Bound) -> Columns:
     if kind.type != "json" or (kind.validated and kind.mapping is None):
+        if kind.type == "debezium":
+            return decoder(kind, Columns(), bound=bound).decode(Payloads.of(payloads)).new_columns
         return Bounded(_decoder(kind, Columns(), access, name, bound), bound).decode(Payloads.of(payloads)).new_columns
     if kind.registry is not None:
         block = Payloads.of(payloads)

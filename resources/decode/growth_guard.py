@@ -158,4 +158,7 @@ def joined(decoded: Sequence[tuple[int, int, Decoded]]) -> Decoded:
         [(start + at, why) for start, _, part in decoded for at, why in part.rejects],
         new,
         [(start + at, why) for start, _, part in decoded for at, why in part.refused],
+        [start + at for start, _, part in decoded for at in part.deleted],
+        pa.concat_tables(keys) if (keys := [part.keys for _, _, part in decoded if part.keys is not None]) else None,
+        [(start + at, why, hint) for start, _, part in decoded for at, why, hint in part.stops],
     )

@@ -79,6 +79,7 @@ class Place(ABC):
     Attributes:
         ledger_in_table: the ledger is part of the table, so both are dropped together.
         keyed: whether the destination supports keys (keyed.py); `open` then accepts a rule.
+        keeps: whether a commit keeps values that an update left out (kept_values.py).
         expressions: whether a rule may have expressions; a destination without them rejects them.
         null_json: whether a JSON column distinguishes JSON's null from NULL.
         rows_go: whether a single row can be deleted by hand; where it cannot, tests of that are skipped.
@@ -91,6 +92,7 @@ class Place(ABC):
 
     ledger_in_table = False
     keyed = False
+    keeps = False
     expressions = True
     null_json = True
     rows_go = True

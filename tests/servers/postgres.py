@@ -34,15 +34,16 @@ class PostgresServer:
 
     Args:
         durable: whether what is committed is on the disk, as by default elsewhere; most tests need the time more.
+        settings: further settings of the server.
     """
 
-    def __init__(self, durable: bool = False) -> None:
+    def __init__(self, durable: bool = False, **settings: Any) -> None:
         found = programs()
         if found is None:
             pytest.skip("no PostgreSQL -> make postgres")
         self.bin, self.folder = found, Path(tempfile.mkdtemp(prefix="kpipe-pg-"))
         self.port = free_port()
-        self.durable = durable
+        self.durable, self.settings = durable, settings
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)
 
@@ -86,6 +87,7 @@ class PostgresServer:
         }  # fmt: skip
         if not self.durable:
             settings |= {"shared_buffers": "32MB", "fsync": "off", "full_page_writes": "off"}
+        settings |= self.settings
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [*self._as_user(), str(self.bin / "postgres"), "-D", str(self.folder / "data"), *options]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from kpipe.tables.upsert import ORIGINAL
+from kpipe.tables.changes import HIDDEN
 from resources.destinations.duckdb.target_table import projection
 from resources.destinations.sql.column_matching import by_shape
 from resources.destinations.staged_file_check import Proven
@@ -38,7 +38,7 @@ def violations(
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_tried AS SELECT * FROM {quote('main', table)} LIMIT 0")
     filled: set[str] = set()
     for files in by_shape(staged):
-        names, values = projection(connection, files[0], commit, known, (ORIGINAL,))
+        names, values = projection(connection, files[0], commit, known, HIDDEN)
         filled.update(names)
         connection.execute(
             f"INSERT INTO temp.kpipe_tried ({', '.join(names)}) SELECT {', '.join(values)} FROM {READ.format('?')}",

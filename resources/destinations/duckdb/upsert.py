@@ -19,16 +19,19 @@ from collections.abc import Mapping
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
+from kpipe.tables.changes import EMPTIES, HIDDEN, UNCHANGED
 from kpipe.tables.upsert import ORIGINAL, KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.duckdb.conflict_update import fold
+from resources.destinations.duckdb.conflict_update import fold, keep
 from resources.destinations.duckdb.target_table import defaults, projection
 from resources.destinations.sql.column_matching import by_shape
 from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.merge.emptied_tables import expand
+from resources.destinations.sql.merge.kept_values import kept_columns, refuse_unknown
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_outcomes import MET, counted, effects, gained, superseded
-from resources.destinations.sql.merge.merge_staging import GONE, PLACE, only
+from resources.destinations.sql.merge.merge_staging import EMPTIED, GONE, KEPT, PLACE, only
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ, sql_type
@@ -68,6 +71,7 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
     table, commit, rule, known = batch.table, batch.commit, batch.rule, batch.known
     unset = defaults(connection, table) if rule.on_conflict == "update" else {}
     carried = _collect(connection, batch, unset)
+    expand(connection, _WRITES, batch, "CREATE OR REPLACE TEMP TABLE {name} AS {select}", "kpipe_epochs", "kpipe_marks")
     topics = TOPIC in {name.lower() for name in known.names()}
     stale = superseded(commit, batch.ledger, rule, topics)
     _judge(connection, table, batch.key, rule, stale, bool(batch.files.deletes), topics)
@@ -78,6 +82,9 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
         names, source = known.names(), f"{_KEPT} AS w"
     else:
         names, source = carried, f"{_WRITES} AS w JOIN {_FATES} AS f ON f.wid = w.rowid WHERE {stays}"
+        if kept := kept_columns(connection, _WRITES, known):
+            refuse_unknown(connection, _FATES, _WRITES, "rowid", table)
+            source = keep(connection, batch, carried, kept, source)
     delta = gained(connection, _FATES, rule)
     name, columns = quote("main", table), ", ".join(map(quote, names))
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
@@ -97,19 +104,23 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
     """
     commit, key, staged, known = batch.commit, batch.key, batch.files, batch.known
     parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
-    parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}"]
+    parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}", f"{KEPT} VARCHAR", f"{EMPTIED} BOOLEAN"]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_writes ({', '.join(parts)})")
     carried: dict[str, None] = {}
     for gone, files in ((False, staged.rows), (True, staged.deletes)):
         for same in by_shape(files):
             meant = commit.writing(columns=only(commit.only.columns, key)) if gone else commit
-            names, values = projection(connection, same[0], meant, known, (ORIGINAL,))
+            names, values = projection(connection, same[0], meant, known, HIDDEN)
             if not gone:
                 carried.update(dict.fromkeys(name[1:-1].replace('""', '"') for name in names))
                 rest = {quote(name): value for name, value in unset.items() if quote(name) not in names}
                 names, values = [*names, *rest], [*values, *(f"({value})" for value in rest.values())]
                 if ORIGINAL in same[0].names:
                     names, values = [*names, ORIGINAL], [*values, f"CAST({ORIGINAL} AS {_ORIGINAL_TYPE})"]
+                if UNCHANGED in same[0].names:
+                    names, values = [*names, KEPT], [*values, UNCHANGED]
+            if EMPTIES in same[0].names:
+                names, values = [*names, EMPTIED], [*values, EMPTIES]
             if "file_row_number" in _folded(same[0]) and commit.totals.given:
                 raise SchemaConflict(
                     "a record gives several rows with a column file_row_number, which hides the order of rows from DuckDB"
@@ -123,6 +134,7 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
             if inserted != expected:
                 raise StagingFailed(f"batch {commit.id}: expected {expected} inserted writes, found {inserted}")
     missing = " OR ".join(f"{quote(name)} IS NULL" for name in (*key, "_kafka_partition", "_kafka_offset"))
+    missing = f"({missing}) AND NOT coalesce({EMPTIED}, false)"
     bad = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM {_WRITES} WHERE {missing} LIMIT 1").fetchone()
     if bad is not None:
         raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} has no key or no coordinates")

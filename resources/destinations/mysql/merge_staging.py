@@ -13,12 +13,13 @@ from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.sql.column_matching import Match
 from resources.destinations.sql.ledger.history_tables import RANGES
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
-from resources.destinations.sql.merge.merge_staging import GONE, PLACE, RECORD, collect
+from resources.destinations.sql.merge.merge_staging import EMPTIED, GONE, KEPT, PLACE, RECORD, collect
 from resources.destinations.sql.sql_dialect import quote
 
-__all__ = ["FATES", "FOLDED", "ID", "MET", "ROWS", "WRITES", "copy", "duplicates"]
+__all__ = ["EPOCHS", "FATES", "FOLDED", "ID", "MARKS", "MET", "ROWS", "TOUCHED", "WRITES", "copy", "duplicates"]
 
 WRITES, MET, FATES, FOLDED, ROWS = "kpipe_writes", "kpipe_met", "kpipe_fates", "kpipe_folded", "kpipe_rows"
+TOUCHED, EPOCHS, MARKS = "kpipe_touched", "kpipe_epochs", "kpipe_marks"
 ID = '"kpipe: id"'
 _KINDS = {"key": "LONGBLOB", "value": "LONGBLOB", "headers": "LONGTEXT"}
 
@@ -41,8 +42,14 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
         SchemaConflict: the table does not accept a value.
     """
     # Another table of the same commit may have left some.
-    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
-    made = [f"{ID} BIGINT AUTO_INCREMENT PRIMARY KEY", f"{GONE} BOOLEAN", f"{PLACE} BIGINT"]
+    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}, {TOUCHED}, {EPOCHS}, {MARKS}")
+    made = [
+        f"{ID} BIGINT AUTO_INCREMENT PRIMARY KEY",
+        f"{GONE} BOOLEAN",
+        f"{PLACE} BIGINT",
+        f"{KEPT} LONGTEXT",
+        f"{EMPTIED} BOOLEAN",
+    ]
     made += [f"{RECORD[name]} {kind}" for name, kind in _KINDS.items()]
     # From the table, to get its types and collations; from an outer join, so that all columns are nullable.
     session.execute(

@@ -16,9 +16,11 @@ from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.mysql import insert_literals
-from resources.destinations.mysql.merge_staging import FATES, FOLDED, ID, MET, ROWS, WRITES
+from resources.destinations.mysql.merge_staging import EPOCHS, FATES, FOLDED, ID, MARKS, MET, ROWS, TOUCHED, WRITES
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
+from resources.destinations.sql.merge.emptied_tables import expand
+from resources.destinations.sql.merge.kept_values import kept_columns
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_outcomes import judged
 from resources.destinations.sql.merge.upsert import MergeSql, met, settle
@@ -43,9 +45,11 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
         SchemaConflict: a key is longer than MySQL can compare.
     """
     _sort_all(session, batch.key)
+    expand(session, WRITES, batch, _SQL.make, EPOCHS, MARKS)
+    kept = kept_columns(session, WRITES, batch.known)
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {met(_SQL, batch)} FOR UPDATE")
-    session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule)}")
-    return settle(session, reader, _SQL, batch, carried)
+    session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
+    return settle(session, reader, _SQL, batch, carried, kept)
 
 
 def _shown(value: str, kind: Type) -> str:
@@ -97,6 +101,7 @@ _SQL = MergeSql(
     update=f"UPDATE {_FOUND}{{more}} SET {{values}} WHERE true",
     make="CREATE TEMPORARY TABLE {name} ENGINE=InnoDB AS {select}",
     folded=FOLDED,
+    touched=TOUCHED,
     rows=ROWS,
     folding=Folding(
         writes=f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid",

@@ -14,13 +14,14 @@ from resources.destinations.postgres.connection import Session
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
-from resources.destinations.sql.merge.merge_staging import GONE, PLACE, RECORD, collect
+from resources.destinations.sql.merge.merge_staging import EMPTIED, GONE, KEPT, PLACE, RECORD, collect
 from resources.destinations.sql.sql_dialect import quote
 
-__all__ = ["DUPLICATES", "FATES", "FOLDED", "ROWS", "WRITES", "copy"]
+__all__ = ["DUPLICATES", "EPOCHS", "FATES", "FOLDED", "MARKS", "ROWS", "TOUCHED", "WRITES", "copy"]
 
 WRITES, FATES = "pg_temp.kpipe_writes", "pg_temp.kpipe_fates"
-FOLDED, ROWS = "pg_temp.kpipe_folded", "pg_temp.kpipe_rows"
+FOLDED, ROWS, TOUCHED = "pg_temp.kpipe_folded", "pg_temp.kpipe_rows", "pg_temp.kpipe_touched"
+EPOCHS, MARKS = "pg_temp.kpipe_epochs", "pg_temp.kpipe_marks"
 _KINDS = {"key": "bytea", "value": "bytea", "headers": "json"}
 
 #: Selects the records whose rows were duplicates, in the columns of staged dead letters. $7 and $8 are the topics and partitions
@@ -45,11 +46,12 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
         SchemaConflict: PostgreSQL does not accept a value.
     """
     # Another table of the same commit may have left some.
-    session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
+    session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}, {TOUCHED}, {EPOCHS}, {MARKS}")
     originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
     # From the table, to get its collations: texts of different collations cannot be compared.
     session.execute(
         f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
+        f" NULL::text AS {KEPT}, NULL::boolean AS {EMPTIED},"
         f" {', '.join([*originals, *map(quote, batch.known.names())])} FROM {quote(batch.table)} WITH NO DATA"
     )
     if batch.rule.update:

@@ -11,9 +11,11 @@ from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.postgres.connection import Session
-from resources.destinations.postgres.merge_staging import FATES, FOLDED, ROWS, WRITES
+from resources.destinations.postgres.merge_staging import EPOCHS, FATES, FOLDED, MARKS, ROWS, TOUCHED, WRITES
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
+from resources.destinations.sql.merge.emptied_tables import expand
+from resources.destinations.sql.merge.kept_values import kept_columns
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_outcomes import judged
 from resources.destinations.sql.merge.upsert import MergeSql, met, settle
@@ -31,10 +33,12 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
         batch: see `settle`.
         carried: see `settle`.
     """
-    fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule)
+    expand(session, WRITES, batch, _SQL.make, EPOCHS, MARKS)
+    kept = kept_columns(session, WRITES, batch.known)
+    fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule, bool(kept))
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")
     session.execute(f"ANALYZE {FATES}")
-    return settle(session, reader, _SQL, batch, carried)
+    return settle(session, reader, _SQL, batch, carried, kept)
 
 
 def _shown(value: str, kind: Type) -> str:
@@ -72,6 +76,7 @@ _SQL = MergeSql(
     update=f"UPDATE {{table}} AS t SET {{values}} FROM {_FATED}{{more}} WHERE {_ROW}",
     make="CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}",
     folded=FOLDED,
+    touched=TOUCHED,
     rows=ROWS,
     folding=Folding(
         writes=_FATED,

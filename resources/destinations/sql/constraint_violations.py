@@ -8,7 +8,7 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from kpipe.tables.upsert import ORIGINAL
+from kpipe.tables.changes import HIDDEN
 from resources.destinations.sql.column_matching import by_shape, matched
 from resources.destinations.sql.merge.merge_staging import Put
 from resources.destinations.sql.sql_dialect import quote
@@ -44,7 +44,7 @@ def found(
     """
     names, filled = {name.lower(): name for name in known.names()}, set()
     for files in by_shape(staged):
-        matches = matched(stored(reader, files[0]).without((ORIGINAL,)), files[0], commit, known)
+        matches = matched(stored(reader, files[0]).without(HIDDEN), files[0], commit, known)
         into = [names[name.lower()] for name, _, _ in matches]
         filled.update(into)
         put([*map(quote, into)], (), matches, [file.path for file in files])

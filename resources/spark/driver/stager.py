@@ -20,6 +20,7 @@ from kpipe.ledger.ledger import Step
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
+from kpipe.tables.changes import KEEPING
 from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.upsert import KeyRule, keeps_originals
 from kpipe.topics import PartitionId
@@ -232,6 +233,7 @@ class SparkStager:
             originals=keeps_originals(pipeline),
             divided=pipeline.into.parts,
             bound=bound_of(pipeline, closed, columns),
+            keeps=pipeline.into.type in KEEPING,
             **_keyed(pipeline, columns),
         )
         selector(spec, self._lookups.of_batch(batch.id))  # report a type error here, once, instead of in every task

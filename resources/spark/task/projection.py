@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kpipe.definition.formats import VARIABLE
 from kpipe.expressions.projection import COORDINATES
 from kpipe.schema.columns import Columns, Type
+from kpipe.tables.changes import UNCHANGED
 from resources.decode.block import Decoded
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.expressions import Assigned, Evaluator
 from resources.lookups.join import Join
 from resources.lookups.reference_table import LookupRows as Lookup
+from resources.spark.task.kept_values import missing, settled
 from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
 from resources.spark.task.projection_plan import Shape
 from resources.spark.task.task_spec import TableSpec
@@ -110,6 +111,7 @@ class Selector:
             new = Columns(tuple((name, kind) for name, kind in new if name.lower() in self._outputs))
         if not decoded.rows:
             return replace(decoded, new_columns=new)
+        decoded = settled(decoded, self._inputs.names(), self._assigned)
         table, count = decoded.table, decoded.rows
         new = Columns((*new.items, *((name, kind) for name, kind in self._unknown if _any(table, name))))
         payloads = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
@@ -137,7 +139,7 @@ class Selector:
             rows = rows[good]
         made = self._made(table if len(rows) == count else table.take(pa.array(rows)), computed, len(rows))
         for name in self._required:
-            for index in _nulls(made, name):
+            for index in missing(made, name):
                 reasons.setdefault(int(rows[index]), f"{name}: NULL in a NOT NULL column")
         for name, kind in self._texts:
             for index in rows_with_nul(made.column(name), kind):
@@ -148,9 +150,8 @@ class Selector:
             good = ~np.isin(payloads[rows], list(bad))
             rows, made = rows[good], made.filter(pa.array(good))
         whole = len(rows) == count and decoded.kept is None and self._lists is None
-        return Decoded(
-            made, len(rows), None if whole else payloads[rows].tolist(), decoded.rejects, new, refused=sorted(bad.items())
-        )
+        kept = None if whole else payloads[rows].tolist()
+        return replace(decoded, table=made, rows=len(rows), kept=kept, new_columns=new, refused=sorted(bad.items()))
 
     def _input_table(self, table: pa.Table, count: int, payloads: np.ndarray[Any, Any], coordinate: Coordinate) -> pa.Table:
         """Return the columns that expressions read."""
@@ -168,7 +169,8 @@ class Selector:
                 arrays.append(computed.column(index))
             else:
                 arrays.append(_column(table, name, kind, count))
-        return pa.table(arrays, names=list(self._columns.names()))
+        names = [*self._columns.names(), *(name for name in (UNCHANGED,) if name in table.column_names)]
+        return pa.table([*arrays, *(table.column(name) for name in names[len(arrays) :])], names=names)
 
 
 def inputs_of(shape: Shape) -> Columns:
@@ -209,8 +211,3 @@ def _with(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
 
 def _any(table: pa.Table, name: str) -> bool:
     return name in table.column_names and table.column(name).null_count < table.num_rows
-
-
-def _nulls(table: pa.Table, name: str) -> list[int]:
-    column = table.column(name)
-    return pc.indices_nonzero(pc.is_null(column)).to_pylist() if column.null_count else []

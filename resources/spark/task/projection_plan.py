@@ -89,7 +89,9 @@ def shaped(
     declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})
     extra: list[tuple[str, Type]] = []
     guessed: set[str] = set()
-    by_name = kind.type in ("json", "avro", "protobuf", "arrow") and kind.mapping is None and pipeline.evolution != "ignore"
+    by_name = (
+        kind.type in ("json", "avro", "protobuf", "arrow", "debezium") and kind.mapping is None and pipeline.evolution != "ignore"
+    )
     for name in chosen.wanted:
         if name in unchanged:
             continue

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kpipe.batch.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
@@ -21,14 +20,13 @@ from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.projection import Coordinate
+from resources.spark.task.record_columns import HEADERS, INSTANT, headers, instants, originals
 from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
 from resources.spark.task.task_spec import JobSpec, TableSpec
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
-INSTANT = pa.timestamp("us", "UTC")
 _LAST_MS = (2**63 - 1) // 1000  # the largest that fits 64 bits in microseconds
-HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 DEAD_LETTERS = pa.schema(
     [
         ("topic", pa.string()),
@@ -139,14 +137,32 @@ class RangeOutput:
             if mine.rows:
                 records = held if mine.kept is None else held.pick(mine.kept)
                 table = self._with_coordinates(mine.table, records)
-                whole = table.append_column(ORIGINAL, _originals(records)) if sink.table.originals else table
+                whole = table.append_column(ORIGINAL, originals(records)) if sink.table.originals else table
                 sink.write(whole, answered([mine], len(held)) if self._job.fan_out else None)
+        gone = self._deleted(made.tables, held)
         gave = answered(made.tables, len(held))
         self.answered += gave
-        self.filtered += len(held) - gave - len(made.rejects) - len(made.refused)
+        self.filtered += len(held) - gave - len(made.rejects) - len(made.refused) - gone
         for stage, rejected in (("parse", made.rejects), ("constraint", made.refused)):
             if rejected:
                 self.reject(held.pick([index for index, _ in rejected]), stage, [why for _, why in rejected])
+
+    def _deleted(self, tables: Sequence[Decoded], held: RecordBlock) -> int:
+        """Write the keys that records with a value delete, and return the number of these records.
+
+        Raises:
+            RecordRejected: a record that no policy may pass over.
+        """
+        count = 0
+        for sink, mine in zip(self._sinks, tables, strict=True):
+            for index, reason, hint in mine.stops:
+                error = RecordRejected(f"{self._piece.source} offset {held.offsets[index]}: {reason}", hint)
+                error.record = (self._piece.source, int(held.offsets[index]))
+                raise error
+            if mine.keys is not None and len(mine.deleted):
+                sink.delete(self._with_coordinates(mine.keys, held.pick(mine.deleted)))
+                count += len(mine.deleted)
+        return count
 
     def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
         """Return each table's rows of a block, and the records that one of them rejects."""
@@ -285,10 +301,10 @@ class RangeOutput:
         if name == "_kafka_offset":
             return held.column("offset") if held is not None else pa.nulls(count, pa.int64())
         if name == "_kafka_timestamp":
-            return _instants(held.column("timestamp"), self._last) if held is not None else pa.nulls(count, INSTANT)
+            return instants(held.column("timestamp"), self._last) if held is not None else pa.nulls(count, INSTANT)
         if name == "_kafka_key":
             return held.column("key") if held is not None else pa.nulls(count, pa.binary())
-        return _headers(held) if held is not None else pa.nulls(count, HEADERS)
+        return headers(held) if held is not None else pa.nulls(count, HEADERS)
 
     def _write_dead(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
         count = len(held)
@@ -298,36 +314,13 @@ class RangeOutput:
                     pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count),
                     pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count),
                     pa.array([offset if offset >= 0 else None for offset in held.offsets], pa.int64()),
-                    _instants(held.column("timestamp"), self._last),
+                    instants(held.column("timestamp"), self._last),
                     held.column("key"),
                     held.value_array(),
-                    _headers(held),
+                    headers(held),
                     pa.repeat(pa.scalar(stage, pa.string()), count),
                     pa.array(list(reasons), pa.string()),
                 ],
                 schema=DEAD_LETTERS,
             )
         )
-
-
-def _instants(timestamps: pa.Array, last: int) -> pa.Array:
-    """Convert Kafka's milliseconds to microseconds UTC; NULL before 1970 (-1: no timestamp, KIP-32) and after the last.
-
-    The latter occur when a producer writes microseconds or nanoseconds. They must not fail the batch on each retry.
-    """
-    ends = pc.min_max(timestamps).as_py() if len(timestamps) else {"min": 0, "max": 0}
-    if ends["min"] < 0 or ends["max"] > last:
-        timestamps = pc.if_else(pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, last)), timestamps, None)
-    return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
-
-
-def _originals(held: RecordBlock) -> pa.Array:
-    arrays = [held.column("key"), held.value_array(), _headers(held)]
-    return pa.StructArray.from_arrays(arrays, names=["key", "value", "headers"])
-
-
-def _headers(held: RecordBlock) -> pa.Array:
-    if held.table.column("headers").null_count == len(held):
-        return pa.nulls(len(held), HEADERS)
-    rows = [None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()]
-    return pa.array(rows, HEADERS)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from kpipe.batch.batch import Counts, Mark, TableReport
 from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded
+from resources.decode.debezium.decoder import ChangeKeys
 from resources.decode.key_decoder import KeyReader
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.staged_files import StagingWriter
@@ -43,7 +44,7 @@ class Sink:
         self._mark = Mark()
         self._computed = {name.lower() for name in table.shape.selection.targets} if table.shape is not None else ()
         #: Reads the keys that tombstones delete; None: tombstones delete nothing.
-        self.keys = KeyReader(table.unique, job.key, job.access) if table.deletes else None
+        self.keys = _keys(job, table) if table.deletes else None
 
     def made(self, decoded: Decoded, coordinate: Coordinate) -> Decoded:
         """Return rows of the table, with the reasons of records that give none."""
@@ -83,6 +84,11 @@ class Sink:
         """Close open files; nothing is reported."""
         self._file.abandon()
         self._deleted.abandon()
+
+
+def _keys(job: JobSpec, table: TableSpec) -> KeyReader | ChangeKeys:
+    changes = job.format.type == "debezium"
+    return ChangeKeys(job.format, table.unique, table.keeps) if changes else KeyReader(table.unique, job.key, job.access)
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def _without(decoded: Decoded, bad: Sequence[int], count: int) -> Decoded:
     kept = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
     stay = ~np.isin(kept, bad)
     table = decoded.table.filter(pa.array(stay)) if decoded.rows else decoded.table
-    return Decoded(table, int(stay.sum()), kept[stay].tolist(), new_columns=decoded.new_columns)
+    return Decoded(table, int(stay.sum()), kept[stay].tolist(), new_columns=decoded.new_columns)  # several tables delete nothing
 
 
 def answered(made: Sequence[Decoded], count: int) -> int:

@@ -92,6 +92,7 @@ class TableSpec:
         originals: whether the whole record is staged with each row.
         divided: what the table is divided by: each file of rows belongs to one division.
         bound: limits on new columns of a record; None: no limits.
+        keeps: whether the commit keeps values that an update left out (kpipe/tables/changes.py).
     """
 
     columns: Columns
@@ -102,6 +103,7 @@ class TableSpec:
     originals: bool = False
     divided: tuple[Part, ...] = ()
     bound: Bound | None = None
+    keeps: bool = True
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class JobSpec:
     def _decoder(self, table: TableSpec) -> Decoder:
         kind = self.format if table.shape is None else table.shape.format
         columns, bound = _reads(table)
-        return Deadlined(decoder(kind, columns, self.key, self.access, bound))
+        return Deadlined(decoder(kind, columns, self.key, self.access, bound, table.unique, table.keeps))
 
     def arrow_decoders(self, where: str) -> list[ArrowDecoder]:
         """Return a new decoder for each table, of the rows of a program with `stdin: arrow`."""

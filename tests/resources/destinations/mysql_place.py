@@ -50,6 +50,7 @@ def inner(found: Any, kind: Type) -> Any:
 class MySQLPlace(Place):
     longest_name = 64
     keyed = True
+    keeps = True
     ddl_in_transaction = False
     tables_with_defaults = (
         "CREATE TABLE tweets ({columns}, number BIGINT AUTO_INCREMENT UNIQUE, made DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6),"

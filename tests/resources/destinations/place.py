@@ -106,6 +106,7 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 class DuckDBPlace(Place):
     keyed = True
+    keeps = True
     failure = duckdb.IOException
     tables_with_defaults = (
         "CREATE SEQUENCE numbers",

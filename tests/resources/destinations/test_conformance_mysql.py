@@ -7,6 +7,7 @@ import pytest
 
 from resources.testing.conformance import QUICK, Conformance, sampled
 from resources.testing.defaults import Defaults
+from resources.testing.kept_values import KeptValues
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
@@ -29,6 +30,10 @@ class TestMySQLBackfills(KeyedBackfills):
 
 
 class TestMySQLKeys(sampled(KeyedConformance, KEYED)):
+    pass
+
+
+class TestMySQLKeptValues(KeptValues):
     pass
 
 

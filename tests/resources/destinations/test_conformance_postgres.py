@@ -6,6 +6,7 @@ import pytest
 
 from resources.testing.conformance import Conformance
 from resources.testing.defaults import Defaults
+from resources.testing.kept_values import KeptValues
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
@@ -27,6 +28,10 @@ class TestPostgresBackfills(KeyedBackfills):
 
 
 class TestPostgresKeys(KeyedConformance):
+    pass
+
+
+class TestPostgresKeptValues(KeptValues):
     pass
 
 

@@ -8,7 +8,7 @@ keys that are written once. Columns that no expression sets or reads do not leav
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -17,11 +17,12 @@ import pyarrow as pa
 from kpipe.errors import NotAvailable, SchemaConflict
 from kpipe.schema.columns import Columns, Scalar, Type
 from resources.destinations.sql.merge.conflict_expressions import assignments, folded
+from resources.destinations.sql.merge.kept_values import KEPT_NAME, kept_values, scalar
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch, same_key
 from resources.destinations.sql.sql_dialect import quote
 from resources.duckdb_engine.sql_types import sql_type
 
-__all__ = ["FIRST", "LAST", "Folding", "fold"]
+__all__ = ["FIRST", "LAST", "Folding", "fold", "fold_kept"]
 
 #: Columns of the folded rows, in addition to the table's: the first and the last write of the key that stays.
 FIRST, LAST = '"kpipe: first"', '"kpipe: last"'
@@ -97,11 +98,40 @@ def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Se
     return list(given.names())
 
 
+def fold_kept(session: Any, reader: Any, how: Folding, batch: KeyedBatch, kept: Sequence[str], touched: str) -> None:
+    """Write the values of kept columns to the database, in the relation that `fold` fills (kept_values.py).
+
+    Args:
+        session: inside a transaction, with the relations of writes and of fates; each fate has a group and a number in it.
+        reader: a connection of DuckDB.
+        how: of the database.
+        batch: the writes.
+        kept: the columns, as the table spells them.
+        touched: the relation of the groups with a write that keeps a value, as SQL.
+
+    Raises:
+        NotAvailable: a column has a nested type.
+    """
+    columns = Columns(tuple((name, kind) for name, kind in batch.known if name in kept))
+    scalar(columns)
+    wide = Columns((*columns.items, (KEPT_NAME, Scalar("VARCHAR"))))
+    only = f" JOIN {touched} AS k ON k.gid = f.gid"
+    how = replace(how, writes=f"{how.writes}{only}", held=f"{how.held}{only}")
+    _fetch(session, reader, how, quote(batch.table), same_key(batch.key), wide)
+    try:
+        _fold(reader, wide, kept_values(wide.names(), kept), kept)
+    finally:
+        reader.execute(f"DROP TABLE IF EXISTS {_FETCHED}")
+    how.put(session, reader, batch.table, columns, _RESULT)
+    reader.execute(f"DROP TABLE {_RESULT}")
+
+
 def _fetch(session: Any, reader: Any, how: Folding, table: str, same: str, columns: Columns) -> None:
     """Read the existing rows, each as number 0 of its group, and the writes that follow, as texts."""
 
     def shown(side: str) -> str:
-        return "".join(f", {how.shown(f'{side}.{quote(name)}', kind)}" for name, kind in columns)
+        own = (how.shown(f"{side}.{quote(name)}", kind) if side == "w" or name != KEPT_NAME else "NULL" for name, kind in columns)
+        return "".join(f", {text}" for text in own)
 
     there = f"SELECT {how.group}, 0, NULL{shown('t')} FROM {how.held.format(table=table, same=same)}"
     rows = session.execute(f"{there} WHERE f.last AND f.held AND NOT f.stale AND NOT f.cut{how.lock}").fetchall()

@@ -37,7 +37,7 @@ def effects(rule: KeyRule) -> tuple[str, str]:
     return f"({_LAST} AND f.held AND f.cut)", "(f.fate = 'inserted' AND f.behind = 0)"
 
 
-def judged(met: str, width: int, rule: KeyRule) -> str:
+def judged(met: str, width: int, rule: KeyRule, numbered: bool = False) -> str:
     """Return the `SELECT` of the fate of each write, as if writes were applied one by one: a window function, no loop.
 
     Args:
@@ -46,6 +46,7 @@ def judged(met: str, width: int, rule: KeyRule) -> str:
             is of a later record of the partition; and all others of the database.
         width: number of key columns.
         rule: of the key.
+        numbered: whether the rows have `gid` and `nth` although the rule has no expressions.
 
     Returns:
         A statement whose rows have these columns, and `fate`; `last`, it is the last write of its key; `behind`, the number of
@@ -54,7 +55,7 @@ def judged(met: str, width: int, rule: KeyRule) -> str:
     """
     group = ", ".join(f"k{at}" for at in range(width)) + ", stale"
     order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN is_delete THEN 1 ELSE 0 END"
-    grouped = f" first_value(wid) OVER ({order}) AS gid, row_number() OVER ({order}) AS nth," if rule.update else ""
+    grouped = f" first_value(wid) OVER ({order}) AS gid, row_number() OVER ({order}) AS nth," if rule.update or numbered else ""
     return (
         f"WITH seen AS (SELECT m.*,{grouped} lag(is_delete) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
         f" coalesce(sum({delete}) OVER ({order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS behind,"

@@ -15,14 +15,16 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
+from kpipe.tables.changes import mark
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.sql.ledger.row_balance import TOPIC
-from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding, fold
+from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding, fold, fold_kept
+from resources.destinations.sql.merge.kept_values import marked, refuse_unknown
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch, same_key
 from resources.destinations.sql.merge.merge_outcomes import counted, effects, gained, superseded
-from resources.destinations.sql.merge.merge_staging import GONE, PLACE
+from resources.destinations.sql.merge.merge_staging import GONE, KEPT, PLACE
 from resources.destinations.sql.sql_dialect import quote
 from resources.type_compatibility import COORDINATES
 
@@ -46,6 +48,7 @@ class MergeSql:
         update: as `delete`; `{values}` are assignments, `{more}` is a further join after those of `t`, `f` and `w`.
         make: the statement that creates a temporary relation `{name}` of `{select}`.
         folded: the relation of folded rows (conflict_update.py).
+        touched: the relation of the groups with a write that keeps a value.
         rows: the relation of the rows to insert that are made from folded rows.
         folding: how the expressions of the rule fold the writes of a key.
         assign: an assignment of the column `{0}` from the relation `{1}`.
@@ -63,6 +66,7 @@ class MergeSql:
     update: str
     make: str
     folded: str
+    touched: str
     rows: str
     folding: Folding
     assign: str
@@ -84,7 +88,7 @@ def met(sql: MergeSql, batch: KeyedBatch) -> str:
 
 
 def settle(
-    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str]
+    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str], kept: Sequence[str] = ()
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -94,6 +98,7 @@ def settle(
         sql: of the database.
         batch: the writes.
         carried: columns that rows fill, as the table spells them.
+        kept: columns that a write keeps (kept_values.py); each fate then has a group and a number in it.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -105,6 +110,13 @@ def settle(
     """
     table, rule, same = batch.table, batch.rule, same_key(batch.key)
     _refuse(session, sql, table, batch.key, rule)
+    if kept:  # before the rows with these values are deleted
+        refuse_unknown(session, sql.fates, sql.writes, sql.write, table)
+        groups = (
+            f"SELECT DISTINCT f.gid FROM {sql.folding.writes} WHERE w.{KEPT} IS NOT NULL AND f.behind = 0 AND NOT f.is_delete"
+        )
+        session.execute(sql.make.format(name=sql.touched, select=groups))
+        fold_kept(session, reader, sql.folding, batch, kept, sql.touched)
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
@@ -115,18 +127,18 @@ def settle(
     if not carried:  # all writes are deletes
         return done, delta
     given: tuple[str, ...] = ()
-    made = ""
+    made = f" LEFT JOIN {sql.folded} AS r ON r.{LAST} = f.wid" if kept else ""
     if rule.update:
         given = tuple(fold(session, reader, sql.folding, batch, carried))
         made = f" JOIN {sql.rows} AS r ON r.{LAST} = f.wid"
         _make_rows(session, sql, carried, given)
-    side = {column: _side(column, given, made) for column in dict.fromkeys((*carried, *given))}
+    side = {column: _side(column, given, made if rule.update else "") for column in dict.fromkeys((*carried, *given))}
     if rule.on_conflict == "update":
         sets = [column for column in side if column in given or not made or column in COORDINATES]
         values = ", ".join(sql.assign.format(quote(column), side[column]) for column in sets)
         update = sql.update.format(table=name, same=same, values=values, more=made)
         _apply(session, sql, table, update, f"{stays} AND {changed}")
-    columns, values = ", ".join(map(quote, side)), ", ".join(f"{side[column]}.{quote(column)}" for column in side)
+    columns, values = ", ".join(map(quote, side)), ", ".join(_value(column, side[column], kept) for column in side)
     rows = f"SELECT {values} FROM {sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made} WHERE true"
     _apply(session, sql, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
     return done, delta
@@ -143,6 +155,13 @@ def _make_rows(session: Any, sql: MergeSql, carried: Sequence[str], given: Seque
 def _side(column: str, given: Sequence[str], made: str) -> str:
     """Return the relation that contains a column: `r`, rows made of folded writes, or `w`, a write."""
     return "r" if made and (column in given or column not in COORDINATES) else "w"
+
+
+def _value(column: str, side: str, kept: Sequence[str]) -> str:
+    """Return the value of a column in a new row."""
+    value = f"{side}.{quote(column)}"
+    test = marked(f"w.{KEPT}").format(mark(column))
+    return f"CASE WHEN {test} THEN r.{quote(column)} ELSE {value} END" if column in kept else value
 
 
 def _refuse(session: Any, sql: MergeSql, table: str, key: tuple[str, ...], rule: KeyRule) -> None:

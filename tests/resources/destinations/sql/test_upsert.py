@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from resources.testing.defaults import Defaults
+from resources.testing.kept_values import KeptValues
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
@@ -21,6 +22,10 @@ class TestBackfills(KeyedBackfills):
 
 
 class TestKeyedDestinations(KeyedConformance):
+    pass
+
+
+class TestKeptValues(KeptValues):
     pass
 
 

@@ -1,0 +1,1 @@
+"""Decode change events of Debezium to rows and deletes."""

@@ -1,0 +1,257 @@
+"""Semantic types of Kafka Connect and Debezium: the name of a schema defines what a number, a text or bytes mean.
+
+Sources of the rules: Kafka Connect's `org.apache.kafka.connect.data` (JSON converter), and the type mappings in Debezium's pages
+of the PostgreSQL, MySQL and MariaDB connectors. Values are those of JSON; results are values of `staged_type`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+from kpipe.schema.columns import BLOB, INSTANT, VARCHAR, Scalar, Type
+from resources.decode.json.rows import Reject
+
+__all__ = ["Convert", "as_bytes", "semantic"]
+
+#: Converts a JSON value that is not null to a staged value; raises Reject.
+Convert = Callable[[Any], Any]
+
+_EXACT = Context(prec=100_000)
+_EPOCH = datetime(1970, 1, 1)
+_DAY_US = 86_400_000_000
+_DATE, _TIME, _TIMESTAMP, _INTEGER, _BIGINT = map(Scalar, ("DATE", "TIME", "TIMESTAMP", "INTEGER", "BIGINT"))
+# PostgreSQL's infinite times as Debezium writes them, in microseconds; DuckDB's and Arrow's are the ends of 64 bits.
+_INFINITE = {9223372036825200000: 2**63 - 1, -9223372036832400000: -(2**63) + 1}
+_CONNECT, _TIMES, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
+_MOST_DIGITS, _SCALED = 38, re.compile(r"org\.apache\.kafka\.connect\.data\.Decimal\((?:(\d{1,2}),)?(-?\d{1,3})\)")
+
+
+def semantic(name: str, parameters: Mapping[str, str]) -> tuple[Type, Convert] | None:
+    """Return the column type of a semantic type, and the conversion of its values; None for any other name.
+
+    Args:
+        name: of the schema, such as `io.debezium.time.MicroTimestamp`.
+        parameters: of the schema.
+
+    Raises:
+        Reject: a parameter is missing or invalid.
+    """
+    if (scaled := _SCALED.fullmatch(name)) is not None:
+        digits, scale = scaled.groups()
+        return _decimal({"scale": scale, **({"connect.decimal.precision": digits} if digits else {})})
+    if name == _CONNECT + "Decimal":
+        return _decimal(parameters)
+    if name == _DATA + "Bits":
+        width = _number(parameters.get("length", "0"), "length")
+        return VARCHAR, lambda value: _bits(as_bytes(value), width)
+    return _PLAIN.get(name)
+
+
+def as_bytes(value: Any) -> bytes:
+    """Decode base64, which JSON has for bytes."""
+    if not isinstance(value, str):
+        raise Reject(f"expected base64, found {str(value)[:40]}")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Reject(f"not base64: {value[:40]}") from error
+
+
+def _decimal(parameters: Mapping[str, str]) -> tuple[Type, Convert]:
+    if "scale" not in parameters:
+        raise Reject("a Decimal without the parameter scale")
+    scale = _number(parameters["scale"], "scale")
+    precision = _number(parameters.get("connect.decimal.precision", str(_MOST_DIGITS)), "connect.decimal.precision")
+    if not 0 <= scale <= precision <= _MOST_DIGITS or precision == 0:
+        return VARCHAR, lambda value: f"{_unscaled(value, scale):f}"
+
+    def convert(value: Any) -> Decimal:
+        found = _unscaled(value, scale)
+        if abs(found) >= _EXACT.scaleb(Decimal(1), precision - scale):
+            raise Reject(f"{found:f} has more than {precision - scale} digits before the point")
+        return found
+
+    return Scalar(f"DECIMAL({precision},{scale})"), convert
+
+
+def _unscaled(value: Any, scale: int) -> Decimal:
+    """Return a decimal from its unscaled bytes in base64, or from a number (`decimal.format=NUMERIC`)."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            exact = Decimal(getattr(value, "text", str(value)))
+            found = exact.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+        except InvalidOperation as error:
+            raise Reject(f"not a decimal: {str(value)[:40]}") from error
+        if found != exact:
+            raise Reject(f"{str(value)[:40]} has more than {scale} digits after the point")
+        return found
+    raw = as_bytes(value)
+    if not raw:
+        raise Reject("a decimal without digits")
+    return _EXACT.scaleb(Decimal(int.from_bytes(raw, "big", signed=True)), -scale)
+
+
+def _variable(value: Any) -> str:
+    """Return the exact text of a number whose scale is its own."""
+    if not isinstance(value, dict) or not isinstance(value.get("scale"), int):
+        raise Reject("expected the members scale and value of a VariableScaleDecimal")
+    if abs(value["scale"]) > 20_000:
+        raise Reject(f"a scale of {value['scale']}")
+    return f"{_unscaled(value.get('value'), value['scale']):f}"
+
+
+def _number(text: str, name: str) -> int:
+    if not re.fullmatch(r"-?\d{1,9}", str(text)):
+        raise Reject(f"the schema's parameter {name}: not a number: {str(text)[:40]}")
+    return int(text)
+
+
+def _bits(raw: bytes, width: int) -> str:
+    """Return bits as text, the most significant first. Debezium writes little-endian bytes."""
+    found = f"{int.from_bytes(raw, 'little'):b}"
+    return found.zfill(width)[-width:] if width else found
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise Reject(f"not an integer: {str(value)[:40]}")
+    return value
+
+
+def _days(value: Any) -> int:
+    found = _integer(value)
+    if not -(2**31) < found < 2**31:
+        raise Reject(f"not a day: {found}")
+    return found
+
+
+def _of_day(unit: int) -> Convert:
+    """Return the conversion of a time of day to microseconds; `unit` is how many of them, negative: how many make one."""
+
+    def convert(value: Any) -> int:
+        found = _in_us(_integer(value), unit)
+        if not 0 <= found <= _DAY_US:
+            raise Reject(f"{value} is not a time of day: expected 0 to 24 hours (declare the column as VARCHAR or BIGINT)")
+        return found
+
+    return convert
+
+
+def _moment(unit: int) -> Convert:
+    def convert(value: Any) -> int:
+        found = _in_us(_integer(value), unit)
+        if not -(2**63) < found < 2**63:
+            raise Reject(f"{value} is beyond the range of a timestamp")
+        return _INFINITE.get(found, found)
+
+    return convert
+
+
+def _in_us(value: int, unit: int) -> int:
+    """Convert to microseconds; nanoseconds are rounded down, as in a cast of DuckDB."""
+    return value * unit if unit > 0 else value // -unit
+
+
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+def _iso(value: Any, what: str) -> datetime:
+    if not isinstance(value, str):
+        raise Reject(f"expected {what}, found {str(value)[:40]}")
+    text = _FRACTION.sub(lambda part: "." + part[1][:6].ljust(6, "0"), value)
+    if text.endswith("Z"):
+        text = text[:-1] + "+00:00"
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Reject(f"expected {what}, found {value[:40]}") from error
+
+
+def _zoned(value: Any) -> int:
+    if value in ("infinity", "-infinity"):
+        return (2**63 - 1) * (1 if value == "infinity" else -1)
+    found = _iso(value, "a time with a zone in ISO 8601")
+    utc = found.astimezone(timezone.utc).replace(tzinfo=None) if found.tzinfo else found
+    return (utc - _EPOCH) // timedelta(microseconds=1)
+
+
+def _iso_timestamp(value: Any) -> int:
+    return (_iso(value, "a timestamp in ISO 8601").replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _iso_date(value: Any) -> int:
+    try:
+        return (date.fromisoformat(str(value).removesuffix("Z")) - _EPOCH.date()).days
+    except ValueError as error:
+        raise Reject(f"expected a date in ISO 8601, found {str(value)[:40]}") from error
+
+
+def _iso_time(value: Any) -> int:
+    text = _FRACTION.sub(lambda part: "." + part[1][:6].ljust(6, "0"), str(value).removesuffix("Z"))
+    try:
+        found = time.fromisoformat(text)
+    except ValueError as error:
+        raise Reject(f"expected a time in ISO 8601, found {str(value)[:40]}") from error
+    return ((found.hour * 60 + found.minute) * 60 + found.second) * 1_000_000 + found.microsecond
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Reject(f"not a text: {str(value)[:40]}")
+    return value
+
+
+def _document(value: Any) -> str:
+    """Check the text of a JSON document, and return it unchanged."""
+    text = _text(value)
+    try:
+        json.loads(text, parse_constant=_not_json)
+    except (ValueError, RecursionError) as error:
+        raise Reject("not JSON") from error
+    return text
+
+
+def _not_json(text: str) -> None:
+    raise ValueError(text)
+
+
+def _shape(value: Any) -> bytes | None:
+    """Return the well-known binary of a geometry; the SRID is left out."""
+    if not isinstance(value, dict) or "wkb" not in value:
+        raise Reject("expected the member wkb of a geometry")
+    return None if value["wkb"] is None else as_bytes(value["wkb"])
+
+
+_PLAIN: dict[str, tuple[Type, Convert]] = {
+    _CONNECT + "Date": (_DATE, _days),
+    _CONNECT + "Time": (_TIME, _of_day(1000)),
+    _CONNECT + "Timestamp": (_TIMESTAMP, _moment(1000)),
+    _TIMES + "Date": (_DATE, _days),
+    _TIMES + "Time": (_TIME, _of_day(1000)),
+    _TIMES + "MicroTime": (_TIME, _of_day(1)),
+    _TIMES + "NanoTime": (_TIME, _of_day(-1000)),
+    _TIMES + "Timestamp": (_TIMESTAMP, _moment(1000)),
+    _TIMES + "MicroTimestamp": (_TIMESTAMP, _moment(1)),
+    _TIMES + "NanoTimestamp": (_TIMESTAMP, _moment(-1000)),
+    _TIMES + "ZonedTimestamp": (INSTANT, _zoned),
+    _TIMES + "ZonedTime": (VARCHAR, _text),
+    _TIMES + "IsoDate": (_DATE, _iso_date),
+    _TIMES + "IsoTime": (_TIME, _iso_time),
+    _TIMES + "IsoTimestamp": (_TIMESTAMP, _iso_timestamp),
+    _TIMES + "Interval": (VARCHAR, _text),
+    _TIMES + "MicroDuration": (_BIGINT, _integer),
+    _TIMES + "NanoDuration": (_BIGINT, _integer),
+    _TIMES + "Year": (_INTEGER, _integer),
+    _DATA + "Uuid": (Scalar("UUID"), _text),
+    _DATA + "Json": (Scalar("JSON"), _document),
+    _DATA + "VariableScaleDecimal": (VARCHAR, _variable),
+    **dict.fromkeys((_DATA + "geometry." + name for name in ("Geometry", "Geography", "Point")), (BLOB, _shape)),
+    "bytes": (BLOB, as_bytes),
+}

@@ -1,0 +1,57 @@
+"""Delete all rows at a TRUNCATE of the source: a delete of each key that the table, or an earlier write of the batch, has."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted
+from __future__ import annotations
+
+from typing import Any
+
+from kpipe.errors import SchemaConflict
+from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.merge.merge_staging import EMPTIED, GONE, PLACE
+from resources.destinations.sql.sql_dialect import quote
+
+__all__ = ["expand"]
+
+
+def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str, marks: str) -> None:
+    """Replace writes that delete all rows by deletes of keys. Their number is that of the table's rows and the batch's writes.
+
+    Args:
+        session: inside a transaction, with the relation of writes.
+        writes: the relation, as SQL.
+        batch: the writes.
+        make: the statement that creates a temporary relation `{name}` of `{select}`.
+        epochs: name of a relation of keys, each with the number of such writes before it.
+        marks: name of a relation of such writes.
+
+    Raises:
+        SchemaConflict: the pipeline reads several partitions, which Kafka does not order.
+    """
+    row = session.execute(f"SELECT min(_kafka_offset) FROM {writes} WHERE {EMPTIED}").fetchone()
+    if row is None or row[0] is None:
+        return
+    sources = {*batch.ledger.sources(), *(step.source for step in batch.commit.steps)}
+    if len(sources) > 1:
+        raise SchemaConflict(
+            f"offset {row[0]}: a TRUNCATE of the source's table: expected one partition, found {len(sources)}, whose records"
+            " Kafka does not order",
+            "write the topic with one partition, or set format.truncate: skip to keep the rows",
+        )
+    key = ", ".join(quote(name) for name in batch.key)
+    named = [TOPIC] if batch.has_topics else []
+    into = ", ".join([GONE, PLACE, key, "_kafka_partition", "_kafka_offset", *named])
+    before = f"sum(CASE WHEN {EMPTIED} THEN 1 ELSE 0 END) OVER (ORDER BY _kafka_offset, {PLACE})"
+    more = "".join(f", {name}" for name in named)
+    columns = f"{key}, {GONE} AS removes, coalesce({EMPTIED}, false) AS empties, _kafka_partition AS p, _kafka_offset AS o"
+    session.execute(make.format(name=epochs, select=f"SELECT {columns}, {PLACE} AS place, {before} AS epoch{more} FROM {writes}"))
+    session.execute(make.format(name=marks, select=f"SELECT epoch AS n, p, o, place{more} FROM {epochs} WHERE empties"))
+    mark = "m.place, {0}, m.p, m.o" + "".join(f", m.{name}" for name in named)
+    for relation, condition in (
+        (f"{epochs} AS k", "m.n = k.epoch + 1 AND NOT k.removes"),
+        (f"{quote(batch.table)} AS k", "m.n = 1"),
+    ):
+        values = mark.format(", ".join(f"k.{quote(name)}" for name in batch.key))
+        rows = f"SELECT DISTINCT true, {values} FROM {relation} JOIN {marks} AS m ON {condition}"
+        session.execute(f"INSERT INTO {writes} ({into}) {rows}")
+    session.execute(f"DELETE FROM {writes} WHERE {EMPTIED}")
