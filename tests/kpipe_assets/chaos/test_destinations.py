@@ -56,7 +56,7 @@ def schemas(request: pytest.FixtureRequest) -> tuple[pg.PostgresServer, State]:
     tables = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname !~ '^(pg_|information_)'"
 
     def state() -> dict[str, Any]:
-        found: dict[str, Any] = {name: sorted(server.sql(f"SELECT (t.*)::text FROM {name} AS t")) for (name,) in server.sql(tables)}
+        found: dict[str, Any] = {name: sorted(server.sql(f"SELECT (t.*)::text FROM {name} t")) for (name,) in server.sql(tables)}
         return {**found, "schemas": sorted(server.sql("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'"))}
 
     return server, state
