@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -25,6 +26,10 @@ __all__ = ["open_catalogue", "open_delta", "open_folder", "open_iceberg", "open_
 
 class Home(Protocol):
     """The folders of `KPIPE_HOME` that such a table needs."""
+
+    @property
+    def path(self) -> Path:
+        """The home."""
 
     @property
     def data(self) -> Path:
@@ -59,7 +64,6 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     Raises:
         NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
-    _no_key(pipeline)
     try:
         from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
     except ImportError as error:
@@ -76,7 +80,13 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     audit = Audit(into.audit) if into.audit else None
     lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
     opened = LakeDestination if audit is None else AuditedDestination
-    return opened(lake, into.table, pipeline.name, config, home.roots)
+    rule = KeyRule.of(pipeline)
+    if rule is None:
+        return opened(lake, into.table, pipeline.name, config, home.roots)
+    from resources.destinations.lakehouse.keyed import keyed  # imported late: it loads DuckDB
+
+    place = sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
+    return keyed(opened)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=home.path / "cache" / "keys" / place)
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:
