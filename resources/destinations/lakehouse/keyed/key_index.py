@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -107,10 +108,10 @@ class KeyIndex:
             connection.executemany("INSERT INTO idx.meta VALUES ($1, $2)", [list(item) for item in values.items()])
 
     def _meta(self) -> dict[str, str]:
-        known = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'idx' AND table_name = 'meta'"
-        if not self._connection.execute(known).fetchall():
+        try:
+            return dict(self._connection.execute("SELECT name, value FROM idx.meta").fetchall())
+        except duckdb.CatalogException:  # a new file
             return {}
-        return dict(self._connection.execute("SELECT name, value FROM idx.meta").fetchall())
 
     def _one(self, sql: str) -> int:
         ((found,),) = self._connection.execute(sql).fetchall()

@@ -94,6 +94,7 @@ class MergeSession:
         self._lake: Any = None
         self._state: Any = None
         self._columns, self._key = Columns(), Columns()
+        self._base = ""
         self._index: KeyIndex | None = None
         self._merged: Merged | None = None
 
@@ -116,6 +117,7 @@ class MergeSession:
         """
         self._lake, self._state, self._columns = lake, state, columns
         if state is not None:
+            self._base = lake.version(state).snapshot  # now: pyiceberg changes the state's table when it commits
             self._key = Columns(tuple((name, kind) for name in batch.key if (kind := batch.known.get(name)) is not None))
             self._index = self._open_index()
 
@@ -190,10 +192,9 @@ class MergeSession:
         """
         if self._index is None or self._merged is None:
             return
-        base, now = lake.version(self._state).snapshot, lake.version(state)
-        if now.parent == base:
+        if lake.version(state).parent == self._base:
             with suppress(duckdb.Error):
-                self._index.advance(lake, state, base, *lake.added(state, brought), _GONE)
+                self._index.advance(lake, state, self._base, *lake.added(state, brought), _GONE)
 
     def _open_index(self) -> KeyIndex:
         try:
