@@ -86,7 +86,9 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     from resources.destinations.lakehouse.keyed import keyed  # imported late: it loads DuckDB
 
     place = sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
-    return keyed(opened)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=home.path / "cache" / "keys" / place)
+    return keyed(opened)(
+        lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=home.path / "cache" / "keys" / place
+    )
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:

@@ -99,7 +99,9 @@ class IcebergKeys:
         found.spec_id = file.spec
         wanted = table.scan(selected_fields=tuple(names)).projection()
         reader = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
-        for batch in reader._record_batches_from_scan_tasks_and_deletes([FileScanTask(found)], {}):  # the public one reads it whole
+        for batch in reader._record_batches_from_scan_tasks_and_deletes(
+            [FileScanTask(found)], {}
+        ):  # the public one reads it whole
             yield pa.Table.from_batches([batch])
 
     def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:

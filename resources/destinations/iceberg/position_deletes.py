@@ -151,7 +151,9 @@ class Upsert(_MergeAppendFiles):
         branch: branch of the snapshot.
     """
 
-    def __init__(self, change: Transaction, deletes: Sequence[DataFile], rows: bool, summary: dict[str, str], branch: str) -> None:
+    def __init__(
+        self, change: Transaction, deletes: Sequence[DataFile], rows: bool, summary: dict[str, str], branch: str
+    ) -> None:
         super().__init__(
             operation=Operation.OVERWRITE if rows else Operation.DELETE,
             transaction=change,
@@ -173,12 +175,17 @@ class Upsert(_MergeAppendFiles):
                 for file in self._deletes:
                     if file.spec_id == spec:
                         status, number = ManifestEntryStatus.ADDED, self._snapshot_id
-                        writer.add(ManifestEntry.from_args(status=status, snapshot_id=number, sequence_number=None, data_file=file))
+                        writer.add(
+                            ManifestEntry.from_args(status=status, snapshot_id=number, sequence_number=None, data_file=file)
+                        )
             made.append(writer.to_manifest_file())
         rows = [manifest for manifest in found if manifest.content == ManifestContent.DATA]
         deletes = [manifest for manifest in found if manifest.content == ManifestContent.DELETES]
         merging = _ManifestMergeManager(
-            self._target_size_bytes, self._min_count_to_merge, self._merge_enabled, _DeletesOf(self)  # type: ignore[arg-type]
+            self._target_size_bytes,
+            self._min_count_to_merge,
+            self._merge_enabled,
+            _DeletesOf(self),  # type: ignore[arg-type]
         )
         return rows + merging.merge_manifests([*made, *deletes])
 

@@ -175,9 +175,7 @@ class IcebergLake(IcebergTimeTravel, IcebergKeys):
         """Write staged files into the table's folder; see `Table.bring`."""
         return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
 
-    def land(
-        self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer
-    ) -> None:
+    def land(self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next snapshot; see `Table.land`."""
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
         if record.balance is not None:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from kpipe.batch.batch import Commit
-from kpipe.schema.columns import Columns
 from resources.table_partitions import Values
 
 __all__ = ["Deleting", "Live", "LiveFile", "Version"]

@@ -16,9 +16,7 @@ from resources.destinations.sql.ledger import recount as counting
 __all__ = ["count_again"]
 
 
-def count_again(
-    lake: Table, table: str, pipeline: str, state: State, record: Record, key: Sequence[str], where: str
-) -> Recount:
+def count_again(lake: Table, table: str, pipeline: str, state: State, record: Record, key: Sequence[str], where: str) -> Recount:
     """Count at one version of the table.
 
     Args:

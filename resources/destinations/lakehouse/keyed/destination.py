@@ -19,9 +19,9 @@ from kpipe.verification.verify import Holding
 from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse.destination import LakeDestination
-from resources.destinations.lakehouse.live_files import Deleting
-from resources.destinations.lakehouse.keyed.merge_session import MergeSession
+from resources.destinations.lakehouse.keyed.merge_session import DAMAGE, MergeSession
 from resources.destinations.lakehouse.ledger_file import Item, Record
+from resources.destinations.lakehouse.live_files import Deleting
 from resources.destinations.lakehouse.table_format import State, Written
 from resources.destinations.sql.column_matching import spelled, unkeyed
 from resources.destinations.sql.ledger.row_balance import NOWHERE, named
@@ -30,6 +30,7 @@ from resources.destinations.sql.row_rejections import check_limit
 from resources.destinations.staged_file_check import Writes
 
 __all__ = ["KeyedLakes"]
+
 
 class KeyedLakes(LakeDestination):
     """One pipeline's table with a key; see `LakeDestination` and `Keyed`.
@@ -87,20 +88,28 @@ class KeyedLakes(LakeDestination):
     def _write(self, state: State | None, record: Record | None, schema: Any, commit: Commit, writes: Writes) -> Written:
         if not commit.steps or not (writes.rows or writes.deletes):
             return super()._write(state, record, schema, commit, writes)
+        ledger = record.ledger if record is not None else Ledger(self.pipeline)
+        key = spelled(self.key(), schema.columns, self.table)
+        batch = KeyedBatch(self.table, self.rule, key, schema.columns, commit, ledger, writes)
+        try:
+            return self._merge(state, record, schema, batch)
+        except DAMAGE:
+            assert self._session is not None
+            self._session.discard()
+            return self._merge(state, record, schema, batch)
+
+    def _merge(self, state: State | None, record: Record | None, schema: Any, batch: KeyedBatch) -> Written:
         lake: Deleting = self.lake
         self._close()
         session = self._session = MergeSession(self.cache, self.staging)
-        ledger = record.ledger if record is not None else Ledger(self.pipeline)
-        had, known = (state.columns if state is not None else Columns()), schema.columns
-        batch = KeyedBatch(self.table, self.rule, spelled(self.key(), known, self.table), known, commit, ledger, writes)
-        session.begin(lake, state, had, batch)
+        session.begin(lake, state, state.columns if state is not None else Columns(), batch)
         begun, baseline = self._begun(session, state, record)
         merged = session.merge(batch)
-        check_limit(self.pipeline, [self.rule], ledger, commit, merged.commit)
-        brought = [*lake.bring_rows(schema, commit, session.added(batch)), *lake.bring_deletes(schema, session.removed())]
-        self._brought = brought
+        check_limit(self.pipeline, [self.rule], batch.ledger, batch.commit, merged.commit)
+        rows = lake.bring_rows(schema, batch.commit, session.added(batch))
+        self._brought = [*rows, *lake.bring_deletes(schema, session.removed())]
         letters = [merged.duplicates] if merged.duplicates is not None else []
-        return Written(merged.commit, brought, letters, balance.moved(begun, merged.delta), baseline)
+        return Written(merged.commit, self._brought, letters, balance.moved(begun, merged.delta), baseline)
 
     def _begun(self, session: MergeSession, state: State | None, record: Record | None) -> tuple[balance.Balance, int]:
         """Return balance and baseline of the pipeline before the commit. The first commit with a key counts the table."""
@@ -135,6 +144,7 @@ class KeyedLakes(LakeDestination):
             with suppress(KpipeError, OSError):
                 self._session.advance(self.lake, state, self._brought)
 
+
 def _settled(commit: Commit, item: Item) -> Commit:
     """Return a landed commit with the outcome of its rows, as the ledger records it."""
     names = ("cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset")
@@ -148,6 +158,7 @@ def _settled(commit: Commit, item: Item) -> Commit:
         key = (topic.cluster, topic.topic_id, topic.name, step.source.partition, step.range.start)
         counts[step.lane.key] = found.get(key, counts.get(step.lane.key, Counts()))
     return commit.stored(counts)
+
 
 def keyed(base: type[LakeDestination]) -> type[KeyedLakes]:
     """Return the class of a destination with keys whose other methods are those of `base`."""

@@ -101,7 +101,9 @@ class KeyIndex:
             for name in ("rows", "files", "deletes", "meta"):
                 connection.execute(f"DROP TABLE IF EXISTS idx.{name}")
             connection.execute(f"CREATE TABLE idx.rows ({self._kinds}, f INTEGER, pos BIGINT, p INTEGER, o BIGINT, tn VARCHAR)")
-            connection.execute("CREATE TABLE idx.files (id INTEGER, path VARCHAR, n BIGINT, seq BIGINT, spec INTEGER, parts VARCHAR)")
+            connection.execute(
+                "CREATE TABLE idx.files (id INTEGER, path VARCHAR, n BIGINT, seq BIGINT, spec INTEGER, parts VARCHAR)"
+            )
             connection.execute("CREATE TABLE idx.deletes (path VARCHAR)")
             connection.execute("CREATE TABLE idx.meta (name VARCHAR, value VARCHAR)")
             values = {"key": self._said, "table": table, "snapshot": "", "rows": "0", "written": "0"}
@@ -150,7 +152,8 @@ class KeyIndex:
             number += 1
             parts = json.dumps(list(file.values))
             self._connection.execute(
-                "INSERT INTO idx.files VALUES ($1, $2, $3, $4, $5, $6)", [number, file.path, file.rows, file.seq, file.spec, parts]
+                "INSERT INTO idx.files VALUES ($1, $2, $3, $4, $5, $6)",
+                [number, file.path, file.rows, file.seq, file.spec, parts],
             )
             at = 0
             for block in lake.blocks(state, file, [name for name, _ in present]):

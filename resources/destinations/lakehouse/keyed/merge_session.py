@@ -7,8 +7,8 @@ the rows whose key occurs in the batch, with their file and position.
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-import json
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,10 +44,15 @@ from resources.durable_files import make_folder
 from resources.object_store.open_file import opened
 from resources.object_store.uri import is_remote
 
-__all__ = ["LETTERS", "Merged", "MergeSession"]
+__all__ = ["DAMAGE", "LETTERS", "MergeSession", "Merged"]
 
 _FILE, _AT = '"kpipe: file"', '"kpipe: position"'  # no table has these names by chance
 _MATCHED, _GONE, _KEYS = "temp.kpipe_matched", "temp.kpipe_gone", "temp.kpipe_keys"
+_INDEX = "index.duckdb"
+_BUSY = ("Could not set lock", "file handle conflict", "already attached")  # in DuckDB's errors
+_OLD_S = 86_400  # age of folders of killed runs that are removed
+#: Errors of a damaged index.
+DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
 _ROWS = 65_536  # rows in a block
 _TEXT = Scalar("VARCHAR")
 LETTERS = pa.schema(
@@ -88,6 +93,11 @@ class MergeSession:
         self._cache = cache.resolve()
         self._aside = self._cache / f"merge-{uuid.uuid4().hex}"
         self._aside.mkdir(mode=0o700)
+        self._path = self._cache / _INDEX
+        for old in self._cache.glob("merge-*"):
+            with suppress(OSError):
+                if time.time() - old.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(old)
         local = [str(Path(root).resolve()) for root in roots if not is_remote(root)]
         self.connection: Connection = closed([], [*local, str(self._cache)], str(self._aside / "spill"))
         register(self.connection)
@@ -196,26 +206,28 @@ class MergeSession:
             with suppress(duckdb.Error):
                 self._index.advance(lake, state, self._base, *lake.added(state, brought), _GONE)
 
+    def discard(self) -> None:
+        """Close the session, and remove the index that it has used: it is damaged."""
+        self.close()
+        if self._path.parent == self._cache:
+            for path in self._cache.glob(f"{_INDEX}*"):
+                path.unlink(missing_ok=True)
+
     def _open_index(self) -> KeyIndex:
         try:
-            return self._opened(self._cache / "index.duckdb")
+            self.connection.execute(f"ATTACH {literal(str(self._path))} AS idx")
         except duckdb.Error as error:
-            with suppress(duckdb.Error):
-                self.connection.execute("DETACH DATABASE IF EXISTS idx")
-            if not _is_busy(error):  # damaged
-                for path in self._cache.glob("index.duckdb*"):
-                    path.unlink(missing_ok=True)
-                return self._opened(self._cache / "index.duckdb")
-        return self._opened(self._aside / "index.duckdb")  # another run uses it
-
-    def _opened(self, path: Path) -> KeyIndex:
-        self.connection.execute(f"ATTACH {literal(str(path))} AS idx")
+            if not any(text in str(error) for text in _BUSY):
+                raise
+            self._path = self._aside / _INDEX  # another run uses it
+            self.connection.execute(f"ATTACH {literal(str(self._path))} AS idx")
         index = KeyIndex(self.connection, self._key)
         index.begin(self._lake, self._state, self._columns)
         return index
 
     def _local(self, batch: KeyedBatch) -> KeyedBatch:
         """Copy files of an object store to this disk: DuckDB reads local files only."""
+
         def here(file: Proven) -> Proven:
             if not is_remote(file.path):
                 return file
@@ -296,11 +308,10 @@ class MergeSession:
         names = ", ".join(map(quote, LETTERS.names))
         found = self.connection.sql(f"SELECT {names} FROM ({sql})", params=[list(topics), list(numbers)])
         path, rows = self._aside / "duplicates.parquet", 0
-        with pq.ParquetWriter(path, LETTERS) as writer:
-            with found.to_arrow_reader(_ROWS) as reader:
-                for block in reader:
-                    writer.write_table(pa.Table.from_batches([block]).cast(LETTERS))
-                    rows += len(block)
+        with pq.ParquetWriter(path, LETTERS) as writer, found.to_arrow_reader(_ROWS) as reader:
+            for block in reader:
+                writer.write_table(pa.Table.from_batches([block]).cast(LETTERS))
+                rows += len(block)
         assert rows == expected, (rows, expected)
         return Proven(str(path), rows, path.stat().st_size, tuple(LETTERS.names), ())
 
@@ -314,7 +325,3 @@ def _exported(kind: Type) -> Type:
     if isinstance(kind, Struct):
         return Struct(tuple((name, _exported(item)) for name, item in kind.fields))
     return _TEXT if kind.name in ("JSON", "UUID", "HUGEINT") else kind
-
-
-def _is_busy(error: Exception) -> bool:
-    return "lock" in str(error).lower() or "already attached" in str(error) or "handle conflict" in str(error)
