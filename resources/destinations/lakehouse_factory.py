@@ -28,12 +28,12 @@ class Home(Protocol):
     """The folders of `KPIPE_HOME` that such a table needs."""
 
     @property
-    def path(self) -> Path:
-        """The home."""
-
-    @property
     def data(self) -> Path:
         """Default folder of tables."""
+
+    @property
+    def cache(self) -> Path:
+        """Folder of files that may be removed at any time."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -85,10 +85,8 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
         return opened(lake, into.table, pipeline.name, config, home.roots)
     from resources.destinations.lakehouse.keyed import keyed  # imported late: it loads DuckDB
 
-    place = sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
-    return keyed(opened)(
-        lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=home.path / "cache" / "keys" / place
-    )
+    cache = home.cache / "keys" / sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
+    return keyed(opened)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=cache)
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:

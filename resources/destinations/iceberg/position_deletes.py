@@ -116,6 +116,16 @@ def data_file(deletes: Deletes, location: str) -> DataFile:
     return made
 
 
+def _counted(file: DataFile) -> DataFile:
+    """Return the numbers of an entry without its partition, whose partitioning may be an earlier one of the table."""
+    return DataFile.from_args(
+        content=file.content,
+        partition=Record(),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+    )
+
+
 class _DeleteManifest(ManifestWriterV2):
     """A manifest whose entries are files of deletes."""
 
@@ -181,7 +191,7 @@ class Upsert(_MergeAppendFiles):
             made.append(writer.to_manifest_file())
         rows = [manifest for manifest in found if manifest.content == ManifestContent.DATA]
         deletes = [manifest for manifest in found if manifest.content == ManifestContent.DELETES]
-        merging = _ManifestMergeManager(
+        merging: Any = _ManifestMergeManager(
             self._target_size_bytes,
             self._min_count_to_merge,
             self._merge_enabled,
@@ -192,7 +202,7 @@ class Upsert(_MergeAppendFiles):
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         rows = self._added_data_files
         try:
-            self._added_data_files = [*rows, *self._deletes]  # only to be counted
+            self._added_data_files = [*rows, *map(_counted, self._deletes)]  # only to be counted
             return super()._summary(snapshot_properties)
         finally:
             self._added_data_files = rows

@@ -1,5 +1,6 @@
-"""Keep the balance of a table with a key in the records of its pipelines: what resources/destinations/sql/ledger/row_balance.py
-keeps in one table. Each record has the change by the commits of its pipeline, so the balance of the table is the sum over all records.
+"""Keep the balance of a table with a key in the records of its pipelines (row_balance.py keeps it in one table).
+
+Each record has the change by the commits of its pipeline, so the balance of the table is the sum over all records.
 """
 
 from __future__ import annotations

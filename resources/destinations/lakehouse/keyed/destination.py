@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from kpipe.batch.batch import Commit, Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.failpoints import failpoint
@@ -19,7 +21,7 @@ from kpipe.verification.verify import Holding
 from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse.destination import LakeDestination
-from resources.destinations.lakehouse.keyed.merge_session import DAMAGE, MergeSession
+from resources.destinations.lakehouse.keyed.merge_session import MergeSession, is_damage
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.live_files import Deleting
 from resources.destinations.lakehouse.table_format import State, Written
@@ -43,12 +45,12 @@ class KeyedLakes(LakeDestination):
 
     lake: Any  # a `Table` that is `Deleting`
     _session: MergeSession | None = None
-    _landed: tuple[State, Item] | None = None
     _brought: Sequence[Any] = ()
 
     def __init__(self, *arguments: Any, rule: KeyRule, cache: Path) -> None:
         super().__init__(*arguments)
         self.rule, self.cache = rule, cache
+        self._landed: list[tuple[State, Item]] = []
 
     def key(self) -> tuple[str, ...]:
         """Return the key columns; see `Keyed`.
@@ -65,11 +67,10 @@ class KeyedLakes(LakeDestination):
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
-        self._landed = None
+        self._landed.clear()
         try:
             done = super().commit(commit)
-            assert self._landed is not None
-            state, item = self._landed
+            state, item = self._landed[-1]
             self._advance(state)
             return replace(done, commit=_settled(commit, item))
         finally:
@@ -93,8 +94,9 @@ class KeyedLakes(LakeDestination):
         batch = KeyedBatch(self.table, self.rule, key, schema.columns, commit, ledger, writes)
         try:
             return self._merge(state, record, schema, batch)
-        except DAMAGE:
-            assert self._session is not None
+        except duckdb.Error as error:
+            if self._session is None or not is_damage(error):
+                raise
             self._session.discard()
             return self._merge(state, record, schema, batch)
 
@@ -135,7 +137,7 @@ class KeyedLakes(LakeDestination):
         item = next((item for item in found if item["commit"]["batch_id"] == commit.id), None)
         if item is None or state is None:
             return None, record.ledger
-        self._landed = state, item
+        self._landed.append((state, item))
         return item["commit"]["seq"], record.ledger
 
     def _advance(self, state: State) -> None:

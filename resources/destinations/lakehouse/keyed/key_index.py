@@ -1,9 +1,9 @@
 """Index of a table's keys: the file and the position of each live row, in a DuckDB file that may be removed at any time.
 
-The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought up
-to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes are
-applied. If a file of deletes has disappeared while its rows may be back, the index is built again. DuckDB verifies the checksum of
-each block that it reads, and the number of rows is compared with the files.
+The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought
+up to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes
+are applied. If a file of deletes has disappeared while its rows may be back, the index is built again. DuckDB verifies the
+checksum of each block that it reads, and the number of rows is compared with the one that was stored.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -94,7 +94,8 @@ class KeyIndex:
     def file(self, number: int) -> LiveFile:
         """Return a file by its id."""
         (row,) = self._connection.execute("SELECT path, n, seq, spec, parts FROM idx.files WHERE id = $1", [number]).fetchall()
-        return LiveFile(*row[:4], tuple(json.loads(row[4])))
+        path, rows, seq, spec, parts = row
+        return LiveFile(path, rows, seq, spec, tuple(json.loads(parts)))
 
     def _create(self, table: str) -> None:
         with _Transaction(self._connection) as connection:

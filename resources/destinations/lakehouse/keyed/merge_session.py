@@ -1,4 +1,4 @@
-"""Merge a batch with a key into a table format: the rows of its keys are copied into DuckDB, merged there, and written as files.
+"""Merge a batch with a key into a table format: copy the rows of its keys into DuckDB, merge them there, and write files.
 
 DuckDB's merge (resources/destinations/duckdb/upsert.py) decides what becomes of each write, as in a DuckDB table. Its table has only
 the rows whose key occurs in the batch, with their file and position.
@@ -44,15 +44,14 @@ from resources.durable_files import make_folder
 from resources.object_store.open_file import opened
 from resources.object_store.uri import is_remote
 
-__all__ = ["DAMAGE", "LETTERS", "MergeSession", "Merged"]
+__all__ = ["LETTERS", "MergeSession", "Merged", "is_damage"]
 
 _FILE, _AT = '"kpipe: file"', '"kpipe: position"'  # no table has these names by chance
 _MATCHED, _GONE, _KEYS = "temp.kpipe_matched", "temp.kpipe_gone", "temp.kpipe_keys"
 _INDEX = "index.duckdb"
 _BUSY = ("Could not set lock", "file handle conflict", "already attached")  # in DuckDB's errors
 _OLD_S = 86_400  # age of folders of killed runs that are removed
-#: Errors of a damaged index.
-DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
+_DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
 _ROWS = 65_536  # rows in a block
 _TEXT = Scalar("VARCHAR")
 LETTERS = pa.schema(
@@ -293,9 +292,8 @@ class MergeSession:
                 table = table.append_column(_AT[1:-1], pa.array(mine))
                 values = [f"CAST({quote(name)} AS {sql_type(kind)})" for name, kind in wanted]
                 self.connection.register("kpipe_block", table)
-                self.connection.execute(
-                    f"INSERT INTO {quote('main', batch.table)} ({names}) SELECT {', '.join([*values, _FILE, _AT])} FROM kpipe_block"
-                )
+                chosen = ", ".join([*values, _FILE, _AT])
+                self.connection.execute(f"INSERT INTO {quote('main', batch.table)} ({names}) SELECT {chosen} FROM kpipe_block")
                 self.connection.unregister("kpipe_block")
 
     def _duplicates(self, commit: Commit, done: Commit) -> Proven | None:
@@ -325,3 +323,8 @@ def _exported(kind: Type) -> Type:
     if isinstance(kind, Struct):
         return Struct(tuple((name, _exported(item)) for name, item in kind.fields))
     return _TEXT if kind.name in ("JSON", "UUID", "HUGEINT") else kind
+
+
+def is_damage(error: duckdb.Error) -> bool:
+    """Return whether the cause may be a damaged index. Errors of checksums have no class of their own."""
+    return type(error) is duckdb.Error or isinstance(error, _DAMAGE)

@@ -279,7 +279,8 @@ KEYS = {
     "moment": {"a": "TIMESTAMP WITH TIME ZONE", "b": "TIMESTAMP"}, "flag": {"a": "BOOLEAN", "b": "SMALLINT"},
 }  # fmt: skip
 VALUES = {
-    "VARCHAR": ["it's \\ \"\u00e9\U0001f600\n", ""], "BIGINT": [2**62, -1], "DATE": [0, -719_000], "DECIMAL(20,4)": ["1.5", "-0.0001"],
+    "VARCHAR": ["it's \\ \"\u00e9\U0001f600\n", ""], "BIGINT": [2**62, -1], "DATE": [0, -719_000],
+    "DECIMAL(20,4)": ["1.5", "-0.0001"],
     "HUGEINT": ["170141183460469231731687303715884105727", "0"], "UTINYINT": [255, 0], "BLOB": [b"\x00\xff", b""],
     "UUID": ["6f1c5e9e-8d56-4b0c-9c3f-0123456789ab", "00000000-0000-0000-0000-000000000000"],
     "TIMESTAMP WITH TIME ZONE": [1_700_000_000_123_456, -1], "TIMESTAMP": [253_402_300_799_999_999, 0],
@@ -396,5 +397,5 @@ def test_equality_deletes_of_others_are_refused(place: IcebergPlace, monkeypatch
     real = DataFile.content.fget  # type: ignore[attr-defined]
     as_equality = lambda file: DataFileContent.EQUALITY_DELETES if real(file) == DataFileContent.POSITION_DELETES else real(file)  # noqa: E731
     monkeypatch.setattr(DataFile, "content", property(as_equality))
-    with pytest.raises(DestinationError, match="into.key is not supported with equality deletes in PARQUET files"):
+    with pytest.raises(DestinationError, match=r"into\.key is not supported with equality deletes in PARQUET files"):
         place.lake().live(state)
