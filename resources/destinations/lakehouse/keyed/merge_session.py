@@ -1,7 +1,7 @@
 """Merge a batch with a key into a table format: copy the rows of its keys into DuckDB, merge them there, and write files.
 
-DuckDB's merge (resources/destinations/duckdb/upsert.py) decides what becomes of each write, as in a DuckDB table. Its table has only
-the rows whose key occurs in the batch, with their file and position.
+DuckDB's merge (resources/destinations/duckdb/upsert.py) decides what becomes of each write, as in a DuckDB table. Its table has
+only the rows whose key occurs in the batch, with their file and position.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
