@@ -23,7 +23,7 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """What a batch has written into the table's folder, before its commit.
+    """Files of a batch in the table's folder, before its commit.
 
     Attributes:
         commit: with the outcome of its rows.

@@ -3,7 +3,7 @@
 The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought
 up to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes
 are applied. If a file of deletes has disappeared while its rows may be back, the index is built again. DuckDB verifies the
-checksum of each block that it reads, and the number of rows is compared with the one that was stored.
+checksum of each block that it reads, and the number of rows is compared with the stored number.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -70,7 +70,7 @@ class KeyIndex:
             self._renew(lake, state, columns, version)
 
     def advance(
-        self, lake: Deleting, state: Any, base: str, added: Sequence[LiveFile], deletes: Sequence[str], gone: str
+        self, lake: Deleting, state: Any, base: str, added: Sequence[LiveFile], deletes: Sequence[str], removed: str
     ) -> None:
         """Apply a commit of kpipe, whose files need not be listed again.
 
@@ -80,13 +80,13 @@ class KeyIndex:
             base: snapshot before the commit.
             added: new files of rows.
             deletes: paths of its new files of deletes.
-            gone: relation of the deleted rows, as SQL: columns `f`, the id of a file, and `pos`.
+            removed: relation of the deleted rows, as SQL: columns `f`, the id of a file, and `pos`.
         """
         if self._meta()["snapshot"] != base:
             return
         with _Transaction(self._connection) as connection:
             self._load(lake, state, state.columns, added)
-            connection.execute(f"DELETE FROM idx.rows AS r USING {gone} AS d WHERE r.f = d.f AND r.pos = d.pos")
+            connection.execute(f"DELETE FROM idx.rows AS r USING {removed} AS d WHERE r.f = d.f AND r.pos = d.pos")
             connection.execute("INSERT INTO idx.deletes SELECT unnest($1::VARCHAR[])", [list(deletes)])
             self._end(lake.version(state))
         self._compact()

@@ -114,6 +114,7 @@ def test_manifests_of_deletes_are_merged(place: IcebergPlace) -> None:
     assert sorted(texts(place).values()) == ["t10", "t7", "t8", "t9"] and proof(destination).ok
 
 
+ALWAYS = ("data", "before", "after")
 POINTS = ["verify", "open", "ledger", "table", "data", "dead_letters", "history", "before", "after"]
 
 
@@ -122,7 +123,7 @@ def _commit(place: IcebergPlace, commit: Commit, fault: str) -> None:
     place.open(rule=RULE).commit(commit)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.chaos) for name in POINTS])
 def test_killed_anywhere_a_batch_lands_whole_or_not_at_all(place: IcebergPlace, point: str) -> None:
     destination = begun(place, RULE, 1)
     load(place, destination, 0, [1, 2, 3])
@@ -207,7 +208,7 @@ def test_a_commit_by_others_during_a_batch_starts_it_again(place: IcebergPlace) 
     assert texts(place) == {**{n: f"t{n}" for n in range(10)}, 3: "t10", 5: "t11", 20: "t12"} and proof(destination).ok
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated", "text", "zeros", "other rows", "older"])
+@pytest.mark.parametrize("damage", ["removed", "text", "zeros", "other rows", "older"])
 def test_the_index_is_only_a_cache(place: IcebergPlace, damage: str) -> None:
     import duckdb
 
@@ -219,8 +220,6 @@ def test_the_index_is_only_a_cache(place: IcebergPlace, damage: str) -> None:
     load(place, destination, 11, [3, 4])
     if damage == "removed":
         index.unlink()
-    elif damage == "truncated":
-        index.write_bytes(index.read_bytes()[: 5 << 10])
     elif damage == "zeros":
         data = index.read_bytes()
         index.write_bytes(data[: 12 << 10] + bytes(len(data) - (12 << 10)))
@@ -288,6 +287,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_of_every_type_are_found_again(place: IcebergPlace, name: str) -> None:
     from decimal import Decimal
@@ -330,6 +330,7 @@ class Divided(IcebergPlace):
         return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder), parts=self.parts)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("parts", [(Part("text"),), (Part("_kafka_timestamp", "day"),), (Part("n"), Part("text"))], ids=str)
 @pytest.mark.parametrize("name", ["replace", "add"])
 def test_rows_move_between_partitions(tmp_path: Path, name: str, parts: tuple[Part, ...]) -> None:
