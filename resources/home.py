@@ -79,6 +79,11 @@ class Home:
         return self.path / "data"
 
     @property
+    def cache(self) -> Path:
+        """Files that may be removed at any time."""
+        return self.path / "cache"
+
+    @property
     def staging(self) -> Path:
         """Staged files, which no table references yet."""
         return self.path / "staging"

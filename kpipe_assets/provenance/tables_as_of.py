@@ -188,7 +188,9 @@ def _lake(
         statement = f"the snapshot of commit {seq} does not exist any more: it has expired, or the log was cleaned up"
     narrowed: Sequence[Query] = ()
     later = snapshots.get(cover.content.seq) if cover else None
-    condition = _beyond(pipeline, ledger, targets) if cover and not any(cover.repeated.values()) else ""
+    keyed = KeyRule.of(pipeline) is not None  # rows of a later snapshot have replaced and deleted others
+    plain = cover is not None and not keyed and not any(cover.repeated.values())
+    condition = _beyond(pipeline, ledger, targets) if plain else ""
     if later is not None and condition:
         narrowed = destination.queries(later, condition)
         statement = "; ".join([*filter(None, [statement]), *_others(pipeline, destination, table)])

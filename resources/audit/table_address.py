@@ -42,6 +42,7 @@ class NoHome:
     """The folders of a destination that is only read."""
 
     data: Path = Path()
+    cache: Path = Path()
     roots: tuple[str, ...] = ()
 
 

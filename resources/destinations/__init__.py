@@ -37,6 +37,10 @@ class Home(Protocol):
         """Folder of the default database."""
 
     @property
+    def cache(self) -> Path:
+        """Folder of files that may be removed at any time."""
+
+    @property
     def roots(self) -> tuple[str, ...]:
         """Locations of staged files: folders, or prefixes of object names."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -29,6 +30,10 @@ class Home(Protocol):
     @property
     def data(self) -> Path:
         """Default folder of tables."""
+
+    @property
+    def cache(self) -> Path:
+        """Folder of files that may be removed at any time."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -59,7 +64,6 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     Raises:
         NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
-    _no_key(pipeline)
     try:
         from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
     except ImportError as error:
@@ -76,7 +80,13 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     audit = Audit(into.audit) if into.audit else None
     lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
     opened = LakeDestination if audit is None else AuditedDestination
-    return opened(lake, into.table, pipeline.name, config, home.roots)
+    rule = KeyRule.of(pipeline)
+    if rule is None:
+        return opened(lake, into.table, pipeline.name, config, home.roots)
+    from resources.destinations.lakehouse.keyed import keyed  # imported late: it loads DuckDB
+
+    cache = home.cache / "keys" / sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
+    return keyed(opened)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=cache)
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:
@@ -166,7 +176,7 @@ def _no_key(pipeline: Pipeline) -> None:
         fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
         raise NotAvailable(
             f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
-            "remove these fields, and select the latest row of each key in a view of the table",
+            "set into.type: iceberg; or remove these fields, and select the latest row of each key in a view of the table",
         )
 
 

@@ -65,7 +65,8 @@ def added(files: Sequence[Proven]) -> dict[Part, Holding]:
     result: dict[Part, Holding] = {}
     for file in files:
         names = [name for name in ("_kafka_topic", "_kafka_partition") if name in file.names]
-        found = parquet.read_table(file.path, columns=[*names, "_kafka_offset"])
+        with opened(file.path) as stream:
+            found = parquet.read_table(stream, columns=[*names, "_kafka_offset"])
         for row in found.group_by(names).aggregate([([], "count_all"), ("_kafka_offset", "sum")]).to_pylist():
             topic, number = row.get("_kafka_topic"), row["_kafka_partition"]
             name = f"{topic}:{number}" if topic else number

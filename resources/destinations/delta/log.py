@@ -152,6 +152,8 @@ class DeltaState:
         self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
         self._entry = folder.look(entry_name(version))
 
+    is_keyed = False
+
     @property
     def version(self) -> int:
         """The table's version."""

@@ -24,21 +24,27 @@ from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
 
 from kpipe.errors import SchemaConflict
+from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
 from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
+from resources.object_store.uri import is_remote
 
-__all__ = ["append"]
+__all__ = ["append", "location"]
 
 
-def append(
-    change: Transaction, folder: Folder, files: Sequence[tuple[Brought, str]], summary: dict[str, str], branch: str
-) -> None:
-    """Stage a snapshot that adds files.
+def location(folder: Folder, name: str = "") -> str:
+    """Return the location of a file, or of the folder, as written to metadata."""
+    place = folder.place if is_remote(folder.place) else f"file://{folder.place}"
+    return f"{place}/{name}" if name else place
+
+
+def append(change: Transaction, folder: Folder, files: Sequence[Brought | Deletes], summary: dict[str, str], branch: str) -> None:
+    """Stage a snapshot that adds files of rows, and files of the positions that it deletes.
 
     Args:
         change: the transaction.
         folder: the folder of the files.
-        files: each with its location as written to manifests.
+        files: relative to the folder.
         summary: properties of the snapshot.
         branch: branch of the snapshot.
 
@@ -48,13 +54,18 @@ def append(
     if change.table_metadata.name_mapping() is None:  # the files' columns have names but no field ids
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({"schema.name-mapping.default": mapping})
-    with change._append_snapshot_producer(summary, branch=branch) as producer:
-        for file, location in files:
+    rows = [file for file in files if isinstance(file, Brought)]
+    deletes = [data_file(file, location(folder, file.name)) for file in files if isinstance(file, Deletes)]
+    made: Any = change._append_snapshot_producer(summary, branch=branch)
+    if deletes:
+        made = Upsert(change, deletes, bool(rows), summary, branch)
+    with made as producer:
+        for file in rows:
             with folder.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:
-                producer.append_data_file(_data_file(change, file, location, parquet))
+                producer.append_data_file(_data_file(change, file, location(folder, file.name), parquet))
 
 
-def _data_file(change: Transaction, file: Brought, location: str, parquet: pq.ParquetFile) -> DataFile:
+def _data_file(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:
     table, partition = change.table_metadata, Record(*file.values)
     try:
         table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written
@@ -71,7 +82,7 @@ def _data_file(change: Transaction, file: Brought, location: str, parquet: pq.Pa
     )
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=location,
+        file_path=place,
         file_format=FileFormat.PARQUET,
         partition=partition,
         file_size_in_bytes=file.size,

@@ -12,9 +12,10 @@ from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.types import columns_of
 from resources.destinations.lakehouse.ledger_file import Pointer, Record
 
-__all__ = ["COPY", "KEY", "IcebergState"]
+__all__ = ["COPY", "KEY", "KEYED", "IcebergState"]
 
 KEY = "kpipe.pipeline."  #: prefix of keys in a snapshot's summary; the value is a pipeline's pointer, `seq:mark`
+KEYED = ":keyed"  #: no pipeline's name: beside the pointers if a commit with a key was made
 COPY = "kpipe.ledger"  #: table property: all pointers, and the sequence number of their snapshot
 
 
@@ -41,6 +42,11 @@ class IcebergState:
     def columns(self) -> Columns:
         """All columns, including coordinates."""
         return columns_of(self.table.schema(), self.table.properties, str(self.table.name()))
+
+    @property
+    def is_keyed(self) -> bool:
+        """Return whether some pipeline has written the table with a key."""
+        return KEYED in self.pointers
 
     def pointer(self, pipeline: str) -> Pointer | None:
         """Return the pipeline's pointer from kpipe's newest snapshot; None: the pipeline never committed here."""

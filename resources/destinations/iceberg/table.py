@@ -34,9 +34,10 @@ from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.data_files import append
+from resources.destinations.iceberg.data_files import append, location
+from resources.destinations.iceberg.keyed import IcebergKeys
 from resources.destinations.iceberg.partitions import divide, parts_of
-from resources.destinations.iceberg.state import COPY, KEY, IcebergState
+from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
 from resources.destinations.lakehouse.data_files import Brought, bring
@@ -47,7 +48,6 @@ from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.lakehouse.table_format import Overtaken
 from resources.destinations.sql.column_matching import widening
 from resources.destinations.staged_file_check import Proven
-from resources.object_store.uri import is_remote
 from resources.type_compatibility import COORDINATES
 
 __all__ = ["NAMESPACE", "IcebergLake"]
@@ -97,7 +97,7 @@ class _Schema:
     divides: bool = False  # the table is not yet partitioned by `parts`
 
 
-class IcebergLake(IcebergTimeTravel):
+class IcebergLake(IcebergTimeTravel, IcebergKeys):
     """An Iceberg table.
 
     Args:
@@ -175,11 +175,11 @@ class IcebergLake(IcebergTimeTravel):
         """Write staged files into the table's folder; see `Table.bring`."""
         return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
 
-    def land(
-        self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
-    ) -> None:
+    def land(self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next snapshot; see `Table.land`."""
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
+        if record.balance is not None:
+            pointers[KEYED] = "true"
         try:
             if brought and self._audit is not None:
                 self._publish(state, schema, brought, record.pipeline, pointers)
@@ -204,13 +204,13 @@ class IcebergLake(IcebergTimeTravel):
         if schema.divides:
             divide(change, schema.parts)
 
-    def _add(self, change: Transaction, brought: Sequence[Brought], pointers: Mapping[str, str], to: str = "main") -> None:
+    def _add(self, change: Transaction, brought: Sequence[Any], pointers: Mapping[str, str], to: str = "main") -> None:
         """Stage the files and the summary of the next snapshot."""
         summary = {f"{KEY}{name}": value for name, value in pointers.items()}
-        append(change, self._data, [(file, _location(self._data, file.name)) for file in brought], summary, to)
+        append(change, self._data, brought, summary, to)
 
     def _publish(
-        self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], pipeline: str, pointers: Mapping[str, str]
+        self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], pipeline: str, pointers: Mapping[str, str]
     ) -> None:
         """Commit to a branch, check the rows there, and make the branch's snapshot main's, including the ledger.
 
@@ -248,7 +248,7 @@ class IcebergLake(IcebergTimeTravel):
         said = found.summary.additional_properties if found is not None and found.summary is not None else {}
         if found is None or said.get(f"{KEY}{pipeline}") != pointers[pipeline]:
             raise Overtaken(f"another commit replaced branch {branch}")
-        paths = {_location(self._data, file.name) for file in brought}
+        paths = {location(self._data, file.name) for file in brought}
         failures = self._audit.failures(table, found.snapshot_id, paths)
         failpoint("commit.audit")
         if failures:
@@ -322,7 +322,7 @@ class IcebergLake(IcebergTimeTravel):
         return catalog.create_table_transaction(
             self._name,
             arrow_schema(schema.columns),
-            location=_location(self._table),
+            location=location(self._table),
             properties={
                 "commit.manifest-merge.enabled": "true",
                 "write.metadata.delete-after-commit.enabled": "true",
@@ -340,9 +340,3 @@ def _said(pointers: Mapping[str, str], sequence: int, schema: _Schema) -> dict[s
     """Return the table properties that change with each commit."""
     copy = {"pipelines": pointers, "sequence": sequence}
     return {COPY: json.dumps(copy), TYPES: declared(schema.columns)}
-
-
-def _location(folder: Folder, name: str = "") -> str:
-    """Return the location of a file, or of the folder, as written to metadata."""
-    place = folder.place if is_remote(folder.place) else f"file://{folder.place}"
-    return f"{place}/{name}" if name else place

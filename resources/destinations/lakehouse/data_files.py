@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from resources.destinations.staged_file_check import Proven
 from resources.object_store.open_file import opened
 from resources.table_partitions import Values, apart
 
-__all__ = ["Brought", "bring", "day"]
+__all__ = ["Brought", "bring", "bring_blocks", "day"]
 
 _YEARS = (-719_162, 2_932_896)  # days of years 1 to 9999
 _DAY_MS = 86_400_000
@@ -84,7 +85,7 @@ def bring(
         matched(of_schema(schema, f"staged file {file.path!r}"), file, commit, known)
         goal = pa.schema([by_name[field.name.lower()] for field in schema])
         if values is None:
-            found += _taken_apart(folder, file, goal, name.removesuffix(".parquet"), commit, parts)
+            found += _taken_apart(folder, file.path, goal, name.removesuffix(".parquet"), commit, parts)
             continue
         if all(field.name == other.name and same(field.type, other.type) for field, other in zip(schema, goal, strict=True)):
             folder.take(file.path, name)
@@ -95,11 +96,50 @@ def bring(
     return found
 
 
-def _taken_apart(
-    folder: Folder, file: Proven, goal: pa.Schema, stem: str, commit: Commit, parts: Sequence[Part]
+def bring_blocks(
+    folder: Folder, wanted: pa.Schema, blocks: Iterator[pa.Table], stem: str, commit: Commit, parts: Sequence[Part] = ()
 ) -> list[Brought]:
+    """Write rows with all columns of a table into its folder, durably: one file, or one for each partition.
+
+    Args:
+        folder: of the table.
+        wanted: the table's columns as Arrow fields.
+        blocks: rows with these columns, in types of staged files.
+        stem: beginning of the files' names; no other file has it.
+        commit: the commit of these files.
+        parts: partition columns.
+
+    Raises:
+        SchemaConflict: a column's values cannot be converted to the table's type.
+        DestinationError: a file cannot be written.
+    """
+    first = next(blocks, None)
+    if first is None:
+        return []
+    with folder.aside() as aside:
+        rows = 0
+        with pq.ParquetWriter(aside, wanted, compression="snappy") as out:
+            for block in chain((first,), blocks):
+                columns = [_cast(block.column(at), field, commit) for at, field in enumerate(wanted)]
+                out.write_table(pa.table(columns, schema=wanted))
+                rows += len(block)
+        with aside.open("rb") as written:
+            os.fsync(written.fileno())
+        with pq.ParquetFile(aside) as source:
+            values = division(source, parts)
+        if values is None:
+            found = _taken_apart(folder, str(aside), wanted, stem, commit, parts)
+        else:
+            name = f"{stem}-00000.parquet"
+            folder.take(str(aside), name)
+            found = [_looked_at(folder, name, rows, values)]
+    folder.settle()
+    return found
+
+
+def _taken_apart(folder: Folder, path: str, goal: pa.Schema, stem: str, commit: Commit, parts: Sequence[Part]) -> list[Brought]:
     found = []
-    with opened(file.path) as stream, pq.ParquetFile(stream) as source:
+    with opened(path) as stream, pq.ParquetFile(stream) as source:
         for at, (values, rows) in enumerate(apart(source.read(), parts)):
             name = f"{stem}-{at:05}.parquet"
             with folder.aside() as aside:

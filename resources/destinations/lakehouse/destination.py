@@ -18,20 +18,19 @@ from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
-from kpipe.verification.recount import adopted
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.commit_protocol import Failure, Steps, land
-from resources.destinations.lakehouse import commit_log
+from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.pipeline_state import Notes, marker
 from resources.destinations.lakehouse.provenance import Tracing
-from resources.destinations.lakehouse.table_format import Overtaken, State, Table
+from resources.destinations.lakehouse.row_count import count_again
+from resources.destinations.lakehouse.table_format import Overtaken, State, Table, Written
 from resources.destinations.ledger_rows import commit_row, entry, range_rows
-from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.history_tables import check_letters
-from resources.destinations.staged_file_check import Proven, check_totals, verify
+from resources.destinations.staged_file_check import Proven, Writes, check_totals, verify
 from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["LakeDestination"]
@@ -95,7 +94,8 @@ class LakeDestination(Tracing):
         try:
             steps.enter("verify")  # 1: each staged file matches its report
             write = commit.only
-            rows, dead = verify(write.files, self.staging), verify(commit.dead_letters, self.staging)
+            writes = Writes(*(verify(files, self.staging) for files in (write.files, write.deletes)))
+            dead = verify(commit.dead_letters, self.staging)
             check_totals(commit)
             check_letters(dead)
             steps.enter("open")  # 2: the state to validate against, and the base of the commit
@@ -105,19 +105,21 @@ class LakeDestination(Tracing):
             if record and (record.reread or not commit.changes) and self._find(record, commit) is not None:
                 return None  # already committed; lanes alone would not show it
             ledger = (record.ledger if record else Ledger(self.pipeline)).after(commit.changes, commit.id)
-            steps.enter("register")  # 4: assign the commit's sequence number
-            new = self._next(state, record, ledger, commit)
+            steps.enter("register")  # 4
             steps.enter("table")  # 5: create or widen the table, as part of the commit
-            wanted = carried(commit, [name for file in rows for name in file.names]) if write.columns or rows else Columns()
+            staged = (*writes.rows, *writes.deletes)
+            wanted = carried(commit, [name for file in staged for name in file.names]) if write.columns or staged else Columns()
             schema = self.lake.prepare(state, wanted)
             steps.enter("data")  # 6: write files that no commit references yet
-            brought = self.lake.bring(schema, commit, rows) if rows else ()
+            written = self._write(state, record, schema, commit, writes)
+            new = self._next(state, record, ledger, written.commit)
+            new = replace(new, balance=written.balance, baseline=written.baseline)
             steps.enter("dead_letters")  # 7: also not referenced yet
-            letters = self._bring(dead, new.seq)
+            letters = self._bring([*dead, *written.letters], new.seq)
             steps.enter("history")  # 8: write the ledger file, which is not referenced yet
-            pointer = records.write(self.lake.ledger, self._told(new, commit, letters))
+            pointer = records.write(self.lake.ledger, self._told(new, written.commit, letters))
             steps.enter("before")  # 9: commit: one new version of the table
-            self.lake.land(state, schema, brought, new, pointer)
+            self.lake.land(state, schema, written.brought, new, pointer)
             steps.enter("after")
         except Overtaken as error:
             text = f"{self.describe()}: batch {commit.id}: every attempt was overtaken by another commit: {error}"
@@ -129,6 +131,18 @@ class LakeDestination(Tracing):
             what = f"{self.describe()}: batch {commit.id}, step {steps.current}: {error}"
             return Failure(DestinationError(what, "nothing was written; run it again"), sent)
         return None
+
+    def _write(self, state: State | None, record: Record | None, schema: Any, commit: Commit, writes: Writes) -> Written:
+        """Write the files of a batch, and return them with the outcome of its rows."""
+        brought = self.lake.bring(schema, commit, writes.rows) if writes.rows else ()
+        if state is None or not state.is_keyed:
+            return Written(commit, brought)
+        had = record or Record(self.pipeline, "")
+        return Written(commit, brought, (), balance.moved(had.balance, balance.added(writes.rows)), had.baseline)
+
+    def _key(self) -> Sequence[str]:
+        """Return the key columns; none if rows are only added."""
+        return ()
 
     def _next(self, state: State | None, record: Record | None, ledger: Ledger, commit: Commit) -> Record:
         now = time.time()
@@ -246,21 +260,7 @@ class LakeDestination(Tracing):
         state, record = self._look()
         if state is None or record is None:
             return Recount()
-        mine = list(self._items(record))
-        writers = []
-        with tables.desk(self.lake.ledger, mine) as (connection, files):
-            for pipeline in filter(None, map(records.pipeline_of, self.lake.ledger.names(""))):
-                pointer = state.pointer(pipeline)
-                other = records.read(self.lake.ledger, pipeline, pointer, self.describe()) if pointer else None
-                if other is not None:
-                    writers.append(other.ledger)
-                    tables.lay_commits(connection, self._items(other), self.table)
-            tables.lay_dead_letters(connection, mine, files, self.lake.place)
-            held = [name for name, _ in state.columns if name.lower() in ("_kafka_partition", "_kafka_offset", "_kafka_topic")]
-            connection.register(self.table, self.lake.rows(state, held))
-            foreign = adopted(writers)
-            table = counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held, adopted=foreign)
-            return Recount({self.table: table}, counting.dead_letters(connection, self.pipeline))
+        return count_again(self.lake, self.table, self.pipeline, state, record, self._key(), self.describe())
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""

@@ -119,6 +119,9 @@ class Record:
         tail: the newest commits, oldest first.
         segments: files with older commits, in order.
         `gone`: superseded files, with the sequence number of the commit that superseded them.
+        balance: of a table with a key (`row_balance.py`): topic, partition, change of the number of rows and of the sum of their
+            offsets by this pipeline's commits; None: it has committed nothing since the table has a key.
+        baseline: rows of the table that no commit counts, found by the first commit with a key.
     """
 
     pipeline: str
@@ -141,6 +144,8 @@ class Record:
     tail: tuple[Item, ...] = ()
     segments: tuple[Segment, ...] = ()
     gone: tuple[tuple[int, str], ...] = ()
+    balance: tuple[tuple[str, int, int, int], ...] | None = None
+    baseline: int = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -179,6 +184,8 @@ class Record:
         """Return the bytes of the record's file."""
         said: dict[str, Any] = {format_version.MEMBER: format_version.FORMAT_VERSION}
         said |= {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.balance is None:  # as every kpipe has written it
+            del said["balance"], said["baseline"]
         said["lanes"] = [_flat(lane) for lane in self.lanes.values()]
         said["segments"] = [[getattr(segment, item.name) for item in fields(Segment)] for segment in self.segments]
         return json.dumps(said, separators=(",", ":"), default=str).encode()
@@ -197,6 +204,8 @@ class Record:
         said["tail"] = tuple(said["tail"])
         said["segments"] = tuple(Segment(*values) for values in said["segments"])
         said["gone"] = tuple((seq, name) for seq, name in said["gone"])
+        if "balance" in said:
+            said["balance"] = tuple(tuple(item) for item in said["balance"])
         return cls(**said)
 
 

@@ -22,7 +22,7 @@ from resources.duckdb_engine.file_connection import Connection
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["DIALECT", "desk", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
+__all__ = ["DIALECT", "desk", "lay_balance", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
 
 # Tables are registered without a schema.
 DIALECT = replace(DUCKDB, schema="")
@@ -73,6 +73,13 @@ def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> No
     table_definitions.BATCHES.insert(
         connection, DIALECT, [{**row, "target_table": table} for item in known for row in item["ranges"]]
     )
+
+
+def lay_balance(connection: Connection, rows: Iterable[tuple[str, int, int, int, int]], table: str) -> None:
+    """Insert the balance of a table with a key: topic, partition, rows, sum of offsets, baseline."""
+    names = ("target_table", "topic", "partition", "rows", "offsets", "baseline")
+    found = [dict(zip(names, (table.lower(), *row), strict=True)) for row in rows]
+    table_definitions.HOLDINGS.insert(connection, DIALECT, found)
 
 
 def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mapping[str, Path], database: str) -> None:

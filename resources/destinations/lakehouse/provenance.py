@@ -142,7 +142,7 @@ def _rows(lake: Lake, made: Entry, offset: int, others: Sequence[Written]) -> Ta
     written = made.counts.rows
     names = {name.lower(): name for name in lake.state.columns.names()}
     if not names.keys() >= {_NUMBER, _OFFSET}:
-        return TableRows(lake.name, written)
+        return TableRows(lake.name, written, keyed=lake.state.is_keyed)
     wanted = [names[name] for name in (_NUMBER, _OFFSET, _TOPIC) if name in names]
     number, at = names[_NUMBER], names[_OFFSET]
     where = [(number, "==", made.source.partition), (at, ">=", made.range.start), (at, "<", made.range.end)]
@@ -156,7 +156,9 @@ def _rows(lake: Lake, made: Entry, offset: int, others: Sequence[Written]) -> Ta
     offsets = found[at]
     at_offset = int(pc.sum(pc.cast(pc.equal(offsets, offset), pa.int64())).as_py() or 0)
     shared = shares(others, by_topic, offset)
-    return TableRows(lake.name, written, True, at_offset, len(offsets), int(pc.count_distinct(offsets).as_py()), **shared)
+    records_found = int(pc.count_distinct(offsets).as_py())
+    keyed = lake.state.is_keyed
+    return TableRows(lake.name, written, True, at_offset, len(offsets), records_found, keyed=keyed, **shared)
 
 
 def rows_at(lake: Lake | None, name: str, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kpipe.batch.batch import Commit
@@ -13,11 +14,30 @@ from resources.destinations.lakehouse.ledger_file import Pointer, Record
 from resources.destinations.lakehouse.row_search import Condition
 from resources.destinations.staged_file_check import Proven
 
-__all__ = ["Overtaken", "State", "Table"]
+__all__ = ["Overtaken", "State", "Table", "Written"]
 
 
 class Overtaken(Exception):
     """Another commit created the table's next version. Nothing was changed; load the state again and validate."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files of a batch in the table's folder, before its commit.
+
+    Attributes:
+        commit: with the outcome of its rows.
+        brought: results of `bring`.
+        letters: further files of dead letters.
+        balance: of the pipeline's record after the commit; None: the table has no key.
+        baseline: likewise.
+    """
+
+    commit: Commit
+    brought: Sequence[Any] = ()
+    letters: Sequence[Proven] = ()
+    balance: tuple[tuple[str, int, int, int], ...] | None = None
+    baseline: int = 0
 
 
 class State(Protocol):
@@ -34,6 +54,10 @@ class State(Protocol):
         Raises:
             SchemaConflict: kpipe cannot write a column's type.
         """
+
+    @property
+    def is_keyed(self) -> bool:
+        """Return whether some pipeline has written the table with a key: then each commit records a balance."""
 
     def pointer(self, pipeline: str) -> Pointer | None:
         """Return the table's reference to the pipeline's ledger; None: the pipeline never committed here."""

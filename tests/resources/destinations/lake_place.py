@@ -22,10 +22,12 @@ from pyiceberg.table import Table
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
 from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import IcebergLake, Postgres, Rest, SQLite
 from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.keyed import KeyedLakes
 from resources.destinations.lakehouse.ledger_file import folder_of
 from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.destinations.parquet import ParquetFolder
@@ -252,11 +254,19 @@ class ParquetPlace(LakePlace):
 
 
 class IcebergPlace(LakePlace):
+    keyed = True
+
     def lake(self, table: str = "tweets") -> IcebergLake:
         return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder))
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        return LakeDestination(self.lake(table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+    def staged_below(self) -> tuple[Any, ...]:
+        return (self.staging,)
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
+        arguments = (self.lake(table), table, pipeline, {"source_type": "KAFKA"}, self.staged_below())
+        if rule is None:
+            return LakeDestination(*arguments)
+        return KeyedLakes(*arguments, rule=rule, cache=self.staging.parent / "cache" / table)
 
     def iceberg(self, table: str = "tweets") -> Table:
         state = self.lake(table).load()
@@ -342,6 +352,5 @@ class StoreIcebergPlace(PostgresIcebergPlace):
     def lake(self, table: str = "tweets") -> IcebergLake:
         return IcebergLake(BucketFolder(S3Store(CREDENTIALS, self.endpoint), self.place), table, self.catalogue())
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        staging = (self.staging, f"{self.place}/staging")
-        return LakeDestination(self.lake(table), table, pipeline, {"source_type": "KAFKA"}, staging)
+    def staged_below(self) -> tuple[Any, ...]:
+        return (self.staging, f"{self.place}/staging")

@@ -1,0 +1,134 @@
+"""Read an Iceberg table's files row by row, and write deleted positions: what rows with a key need."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import Record
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import DestinationError
+from resources.destinations.iceberg.data_files import location
+from resources.destinations.iceberg.position_deletes import Deletes, write
+from resources.destinations.iceberg.state import IcebergState
+from resources.destinations.iceberg.types import arrow_schema
+from resources.destinations.lakehouse.data_files import Brought, bring_blocks
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.live_files import Live, LiveFile, Version
+
+__all__ = ["IcebergKeys"]
+
+_VERSION = 2  # version 1 has no deletes, version 3 only deletion vectors
+_ROWS = 65_536  # positions in a block
+
+
+class IcebergKeys:
+    """The methods of `IcebergLake` for rows with a key; see `Deleting`."""
+
+    _data: Folder
+
+    @property
+    def place(self) -> str:
+        """See `Table`."""
+        raise NotImplementedError
+
+    def version(self, state: IcebergState) -> Version:
+        """Return the identity of the state's content."""
+        meta = state.table.metadata
+        snapshot = meta.current_snapshot()
+        if snapshot is None:
+            return Version(str(meta.table_uuid), "")
+        return Version(str(meta.table_uuid), str(snapshot.snapshot_id), str(snapshot.parent_snapshot_id or ""))
+
+    def live(self, state: IcebergState) -> Live:
+        """Return the files of the current snapshot; see `Deleting.live`."""
+        meta, io = state.table.metadata, state.table.io
+        if meta.format_version != _VERSION:
+            raise DestinationError(
+                f"Iceberg {self.place}: into.key is not supported with format version {meta.format_version}: expected 2",
+                "choose another table; or remove into.key",
+            )
+        snapshot = meta.current_snapshot()
+        files, deletes = [], dict[str, int]()
+        for manifest in snapshot.manifests(io) if snapshot is not None else ():
+            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+                file, seq = entry.data_file, int(entry.sequence_number or 0)
+                if file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET:
+                    deletes[file.file_path] = seq
+                elif file.content == DataFileContent.DATA:
+                    values = tuple(file.partition[at] for at in range(len(file.partition)))
+                    self._check(values)
+                    files.append(LiveFile(file.file_path, file.record_count, seq, manifest.partition_spec_id, values))
+                else:
+                    raise DestinationError(
+                        f"Iceberg {self.place}: into.key is not supported with {file.content.name.lower().replace('_', ' ')}"
+                        f" in {file.file_format.name} files, which another program has written",
+                        "let that program apply its deletes (rewrite the data files), then run it again",
+                    )
+        return Live(files, deletes)
+
+    def _check(self, values: tuple[Any, ...]) -> None:
+        for value in values:
+            if value is not None and not isinstance(value, (str, int, bool)):
+                raise DestinationError(
+                    f"Iceberg {self.place}: into.key is not supported with a partition by {type(value).__name__}",
+                    "partition by text, whole numbers, dates or times",
+                )
+
+    def blocks(self, state: IcebergState, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Read all rows of a file in order; see `Deleting.blocks`. Columns are found as pyiceberg's scan finds them."""
+        table = state.table
+        if not names:
+            yield pa.table({"": pa.nulls(file.rows)})
+            return
+        found = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*file.values),
+            record_count=file.rows,
+        )
+        found.spec_id = file.spec
+        wanted = table.scan(selected_fields=tuple(names)).projection()
+        reader = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
+        for batch in reader._record_batches_from_scan_tasks_and_deletes(
+            [FileScanTask(found)], {}
+        ):  # the public one reads it whole
+            yield pa.Table.from_batches([batch])
+
+    def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:
+        """Read a file of position deletes; see `Deleting.positions`."""
+        with state.table.io.new_input(path).open() as stream, pq.ParquetFile(stream) as source:
+            for batch in source.iter_batches(_ROWS, columns=["file_path", "pos"]):
+                yield pa.table({"path": batch.column("file_path"), "position": batch.column("pos")})
+
+    def bring_rows(self, schema: Any, commit: Commit, blocks: Iterator[pa.Table]) -> Sequence[Brought]:
+        """Write rows into the table's folder; see `Deleting.bring_rows`."""
+        return bring_blocks(self._data, arrow_schema(schema.columns), blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
+
+    def bring_deletes(self, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Deletes]:
+        """Write deleted positions into the table's folder; see `Deleting.bring_deletes`."""
+        made = [write(self._data, near, blocks) for near, blocks in deleted]
+        if made:
+            self._data.settle()
+        return made
+
+    def added(self, state: IcebergState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str]]:
+        """Return the files that a commit has added; see `Deleting.added`."""
+        snapshot = state.table.metadata.current_snapshot()
+        seq = int(snapshot.sequence_number or 0) if snapshot is not None else 0
+        spec = state.table.metadata.default_spec_id
+        rows = [
+            LiveFile(location(self._data, file.name), file.rows, seq, spec, tuple(file.values))
+            for file in brought
+            if isinstance(file, Brought)
+        ]
+        return rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)]

@@ -1,0 +1,42 @@
+"""Keep the balance of a table with a key in the records of its pipelines (row_balance.py keeps it in one table).
+
+Each record has the change by the commits of its pipeline, so the balance of the table is the sum over all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kpipe.topics import Part, in_order
+from kpipe.verification.verify import Holding
+from resources.destinations.lakehouse.ledger_file import Record
+from resources.destinations.sql.ledger.row_balance import NOWHERE
+from resources.destinations.staged_file_check import added
+
+__all__ = ["Balance", "added", "moved", "total"]
+
+#: Topic, partition, rows and sum of offsets, each once.
+Balance = tuple[tuple[str, int, int, int], ...]
+
+
+def moved(old: Balance | None, delta: Mapping[Part, Holding]) -> Balance:
+    """Return the balance after a commit that changed the rows by `delta`."""
+    held = {(topic, number): (rows, offsets) for topic, number, rows, offsets in old or ()}
+    for name, item in delta.items():
+        rows, offsets = held.get(in_order(name), (0, 0))
+        held[in_order(name)] = rows + item.rows, offsets + item.offsets
+    return tuple((*place, *held[place]) for place in sorted(held))
+
+
+def total(records: Iterable[Record]) -> list[tuple[str, int, int, int, int]]:
+    """Return the rows of `kpipe_holdings` without the table: the sum over all records; none if the table has no key."""
+    held: dict[tuple[str, int], tuple[int, int]] = {}
+    baseline = 0
+    for record in records:
+        for topic, number, rows, offsets in record.balance or ():
+            before = held.get((topic, number), (0, 0))
+            held[topic, number] = before[0] + rows, before[1] + offsets
+        if record.balance is not None:
+            held.setdefault(("", NOWHERE), (0, 0))
+        baseline += record.baseline
+    return [(*place, *held[place], baseline if place == ("", NOWHERE) else 0) for place in sorted(held)]
