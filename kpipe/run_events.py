@@ -42,17 +42,24 @@ class Seen:
         uid: id of the pipeline's registration; "" before the first commit.
         seq: highest sequence number seen.
         save: called after every change.
+        forget: called when an older or another ledger was accepted; the home forgets ledgers that replaced it.
     """
 
     uid: str = ""
     seq: int = 0
     save: Callable[[Seen], None] = lambda _: None
+    forget: Callable[[], None] = lambda: None
 
     def note(self, uid: str, seq: int) -> None:
         """Store the position that was read back."""
         if (uid, seq) != (self.uid, self.seq):
             self.uid, self.seq = uid, seq
             self.save(self)
+
+    def accept(self, uid: str, seq: int) -> None:
+        """Store the position of a ledger that an operator has accepted."""
+        self.forget()
+        self.note(uid, seq)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from kpipe.terminal import plain_lines
 
-__all__ = ["Terminal", "listing", "wide"]
+__all__ = ["Listing", "Terminal", "listing", "wide"]
 
 
 class Terminal(Console):
@@ -29,9 +31,17 @@ def wide(stderr: bool = False) -> Terminal:
     return Terminal(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
 
 
-def listing(*titles: str) -> Table:
+class Listing(Table):
+    """A table whose cells are shown as they are: names of files and tables may contain Rich's markup."""
+
+    def add_row(self, *renderables: RenderableType | None, **options: Any) -> None:
+        """Add a row; see Rich."""
+        super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in renderables), **options)
+
+
+def listing(*titles: str) -> Listing:
     """Return an empty table in the style of all commands. Columns whose title ends in `>` are right-aligned."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Listing(box=None, header_style="bold", pad_edge=False)
     for title in titles:
-        table.add_column(title.rstrip(">"), justify="right" if title.endswith(">") else "left", no_wrap=title.endswith(">"))
+        table.add_column(Text(title.rstrip(">")), justify="right" if title.endswith(">") else "left", no_wrap=title.endswith(">"))
     return table

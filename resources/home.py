@@ -289,14 +289,17 @@ class Home:
         def save(seen: Seen) -> None:
             replace_text(file, json.dumps({"uid": seen.uid, "seq": seen.seq}))
 
+        def forget() -> None:
+            self.keep(name, "replaced", None)
+
         if not file.exists():
-            return Seen(save=save)
+            return Seen(save=save, forget=forget)
         try:
             fields = json.loads(file.read_text())
             # A run that began before the exchange of a rebuilt table may have written after it.
             new = self.kept(name, "replaced") or {}
             found = new if new.get("old") == fields["uid"] else fields
-            return Seen(str(found["uid"]), int(found["seq"]), save)
+            return Seen(str(found["uid"]), int(found["seq"]), save, forget)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KpipeError(f"{file} is damaged: {error}", f"remove it if the destination of {name} is correct") from error
 

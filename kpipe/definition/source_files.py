@@ -71,6 +71,15 @@ class Files(Model):
         if not parts[-1] or {".", ".."} & {*parts} or not value.isprintable():
             msg = f"{value!r}: expected the names of files, without '.', '..' and control characters"
             raise ValueError(msg)
+        if "://" not in value and "" in parts[1:]:
+            msg = f"{value!r}: two slashes in a row match no file: expected one"
+            raise ValueError(msg)
+        for inner in re.findall(r"\[(.[^\]]*)\]", value):
+            try:
+                re.compile("[" + inner.replace("\\", "\\\\").replace("[", "\\[") + "]")
+            except re.error:
+                msg = f"{value!r}: [{inner}] is not a set of characters: expected such as [0-9] or [!a]"
+                raise ValueError(msg) from None
         return value
 
     @model_validator(mode="after")

@@ -87,7 +87,9 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
             _check_gone(ledger, topic, snapshot.noun)
         if now is None or now in known:
             continue
-        if snapshot.appearing:
+        if snapshot.appearing and now.cluster != topic.cluster:
+            what = f"{snapshot.noun} {topic.name} was read from another place: expected {topic.cluster}, found {now.cluster}"
+        elif snapshot.appearing:
             what = f"{snapshot.noun} {topic.name} was replaced: expected content {topic.topic_id}, found {now.topic_id}"
         elif now.cluster != topic.cluster:
             what = f"topic {topic.name}: the brokers belong to a different cluster: expected {topic.cluster}, found {now.cluster}"
@@ -95,6 +97,8 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
             what = f"topic {topic.name} was recreated: expected topic id {topic.topic_id}, found {now.topic_id}"
         heads = ", ".join(f"{s.partition}: {n}" for s, n in ledger.positions().items() if s.topic == topic)
         check = "restore it, or write new content to a new name" if snapshot.appearing else "check source.brokers"
+        if snapshot.noun == "file":
+            check += "; or undo a change of source.files or format.skip_lines"
         raise SourceIdentityChanged(
             f"{what} (next offsets in the ledger: {heads})",
             f"{check}; to read the new {snapshot.noun} from its start and keep the rows: kpipe run {ledger.pipeline}"

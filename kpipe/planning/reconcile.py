@@ -98,7 +98,7 @@ class Survey:
                 note = f"accepted at {ledger.seq}, {self.seen.seq} had been seen; {self.decisions.who}"
                 ledger = self.decide("accept_ledger", (), note)
                 uid = self.seen.uid = self.destination.ledger()[0]
-            self.seen.note(uid, ledger.seq)
+            self.seen.accept(uid, ledger.seq)
             return ledger
         where = self.destination.describe()
         if not uid:

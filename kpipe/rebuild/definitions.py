@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.errors import InvalidPipeline, InvalidStatement, NotAvailable
 from kpipe.rebuild.exchange import TableNames
 from kpipe.tables.upsert import rows_first
 
-__all__ = ["REBUILD", "REPLACED", "check", "rebuilding", "renamed", "table_names"]
+__all__ = ["REBUILD", "REPLACED", "check", "check_unchanged", "rebuilding", "renamed", "table_names"]
 
 #: Endings of the names of a pipeline and its tables: while it is rebuilt, and of the old ones after the exchange.
 REBUILD, REPLACED = "_rebuild", "_replaced"
@@ -46,6 +46,25 @@ def check(live: Pipeline, new: Pipeline) -> None:
                 " before the exchange could put rows into the new table",
                 "set delivery: exactly_once first",
             )
+
+
+def check_unchanged(live: str, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
+    """Check that a definition is still that of the beginning of the rebuild: the exchange stores the one given there.
+
+    Args:
+        live: name of the pipeline that is rebuilt.
+        pipeline: the present definition, of the live pipeline or of its rebuild.
+        before: its fields when the rebuild began.
+
+    Raises:
+        InvalidStatement: a field was edited.
+    """
+    now = pipeline.to_dict()
+    if edited := sorted(name for name in {**now, **before} if now.get(name) != before.get(name)):
+        raise InvalidStatement(
+            f"pipeline {pipeline.name} was edited after its rebuild had begun: {', '.join(edited)}; the exchange would undo that",
+            f"undo the edit; or kpipe rebuild {live} --cancel, then begin again with the edited definition: --file",
+        )
 
 
 def rebuilding(new: Pipeline, start: Any) -> Pipeline:
@@ -86,6 +105,11 @@ def _made(fields: Mapping[str, Any]) -> Pipeline:
         return Pipeline.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["loc"][:2] == ("source", "start"):
+            raise InvalidPipeline(
+                f"pipeline {fields['name']}: source.start: not a position",
+                """write earliest, latest, a time such as 2026-11-26T00:00:00Z, or offsets such as '{"0": 120}'""",
+            ) from None
         path = ".".join(map(str, first["loc"]))
         raise InvalidPipeline(f"pipeline {fields['name']}: {path}: {first['msg']}", "use a shorter name") from None
 

@@ -80,6 +80,15 @@ class Exchanging(Protocol):
         """
         ...
 
+    def check_rebuild(self, pipelines: TableNames, tables: Sequence[TableNames]) -> None:
+        """Check that a rebuild can begin.
+
+        Raises:
+            NotAvailable: as `check_exchange`.
+            InvalidStatement: a table or ledger has a name that the rebuild needs, or another pipeline has rows in a live table.
+        """
+        ...
+
     def exchange(self, work: Exchange) -> int:
         """Exchange tables, dead letters and ledgers in one commit or not at all, and return its number.
 

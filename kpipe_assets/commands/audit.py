@@ -242,7 +242,7 @@ def _show(summary: Summary, findings: list[Any], facts: Mapping[str, Any]) -> No
         good = sum(amount for outcome, amount in counts.items() if outcome in explained)
         matched, tail = counts.get(Outcome.MATCHED, 0), summary.tails.get(number, 0)
         values = (f"[{start:,}, {end:,})", matched, good - matched, sum(counts.values()) - good, tail)
-        table.add_row(str(number), *(item.replace("[", "\\[") if isinstance(item, str) else f"{item:,}" for item in values))
+        table.add_row(str(number), *(item if isinstance(item, str) else f"{item:,}" for item in values))
     wide().print(table)
     for outcome in Outcome:
         amount = summary.totals[outcome]

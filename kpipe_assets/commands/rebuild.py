@@ -57,6 +57,10 @@ def rebuild(
       kpipe rebuild orders --exchange
       kpipe rebuild orders --drop-replaced
     """
+    if [cancel, drop_replaced, any((file, start, exchanges, accept_missing, differences))].count(True) > 1:
+        raise click.UsageError("--cancel and --drop-replaced take no other options")
+    if accept_missing and not exchanges:
+        raise click.UsageError("--accept-missing needs --exchange")
     home = Home.from_env()
     if cancel or drop_replaced:
         (steps.cancel if cancel else steps.drop_replaced)(home, name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import click
 
+from kpipe.errors import KpipeError
 from kpipe_assets.commands.options import as_json
-from kpipe_assets.runs.position_report import describe
+from kpipe_assets.runs.position_report import describe, unknown
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import first_sentence
@@ -34,12 +36,12 @@ def status(name: str | None, as_json: bool) -> int:
         on, served = sensor_states.on(), sensor_states.is_served()
     names = [name] if name else home.names()
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time is spent waiting for brokers that do not answer
-        seen = list(pool.map(lambda item: describe(home, item, item in on, served), names))
-    lines = [line for line, _ in seen]
+        seen = list(pool.map(lambda item: _described(home, item, item in on, served, name is None), names))
+    lines = [line for line, *_ in seen]
     if as_json:
         for line in lines:
             emit(line)
-        return 0
+        return int(any(failed for _, _, failed in seen))
     if not lines:
         echo(f"no pipelines in {home.pipelines}")
         return 0
@@ -61,7 +63,7 @@ def status(name: str | None, as_json: bool) -> int:
         )
     console = wide()
     console.print(table)
-    for line, trouble in seen:
+    for line, trouble, failed in seen:
         if line["state"] == "waiting":
             console.print(Text(f"{line['pipeline']}: started, but no service runs it: start `kpipe serve` or `kpipe ui`"))
         if line["skipped"]:
@@ -69,11 +71,25 @@ def status(name: str | None, as_json: bool) -> int:
         if line["lost"]:
             console.print(Text(f"{line['pipeline']}: lost: {', '.join(line['lost'])}"))
         recorded = line["last_error"] if line["last_error"] != trouble else None
-        for what, error in (("last error", recorded), ("Kafka now", trouble)):
+        for what, error in (("last error", recorded), ("now" if failed else "Kafka now", trouble)):
             if error:
                 text = Text(f"{line['pipeline']}: {what}: {first_sentence(error)}")
                 text.truncate(console.width, overflow="ellipsis")
                 console.print(text)
         if recorded:
             console.print(Text(f"    kpipe errors {line['pipeline']}"))
-    return 0
+    return int(any(failed for _, _, failed in seen))
+
+
+def _described(home: Home, name: str, on: bool, served: bool, among_others: bool) -> tuple[dict[str, Any], str | None, bool]:
+    """Return the object of a pipeline, the current error, and whether nothing else can be shown.
+
+    Raises:
+        KpipeError: it cannot be shown, and no other pipeline is.
+    """
+    try:
+        return *describe(home, name, on, served), False
+    except KpipeError as error:
+        if not among_others:
+            raise
+        return unknown(home, name, on, served, error), str(error), True

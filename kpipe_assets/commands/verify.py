@@ -48,7 +48,7 @@ def show(result: Audit) -> None:
     for number, item in result.partitions.items():
         ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])
         names = ("span", "rows", "dead_letters", "filtered", "gaps", "rows_found")
-        table.add_row(number, ranges.replace("[", "\\["), *(f"{item[name]:,}" for name in names))
+        table.add_row(number, ranges, *(f"{item[name]:,}" for name in names))
     wide().print(table)
     counts = result.counts
     if result.lost:

@@ -50,4 +50,4 @@ def show(name: str, found: Comparison) -> None:
 
 
 def _ranges(item: Mapping[str, Any]) -> str:
-    return "  ".join(f"\\[{start:,}, {end:,})" for start, end in item["ranges"])
+    return "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])

@@ -12,7 +12,7 @@ from typing import Any
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, InvalidPipeline, InvalidStatement, NotAvailable
 from kpipe.failpoints import failpoint
-from kpipe.rebuild.definitions import REBUILD, REPLACED, check, rebuilding, renamed, table_names
+from kpipe.rebuild.definitions import REBUILD, REPLACED, check, check_unchanged, rebuilding, renamed, table_names
 from kpipe.rebuild.exchange import Coordinates, Exchange, Exchanging, TableNames, missing
 from kpipe.verification.verify import Audit
 from kpipe_assets.runs.proof import prove
@@ -57,7 +57,7 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
         start: where to begin; None: where a rebuild has begun, else the earliest offset.
 
     Raises:
-        InvalidStatement: another rebuild has begun.
+        InvalidStatement: another rebuild has begun, its definition was edited, or a name that it needs is taken.
         InvalidPipeline, NotAvailable: the pipeline cannot be rebuilt with this definition.
     """
     finish(home, name)
@@ -65,7 +65,7 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
     if known is None:
         new = new or live
         check(live, new)
-        _exchanging(live, home)
+        place = _exchanging(live, home)
         shadow = rebuilding(new, "earliest" if start is None else start)
         for taken in (shadow.name, name + REPLACED):
             if taken in home.names():
@@ -74,6 +74,7 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
                     f"kpipe rebuild {name} --drop-replaced, or DROP PIPELINE {taken}",
                 )
         renamed(live)
+        place.check_rebuild(TableNames(name, shadow.name, name + REPLACED), table_names(live))
         validate(shadow, home)
         Rebuild(live.to_dict(), new.to_dict()).save(home, name)
         home.note(shadow.name, "stopped")
@@ -89,6 +90,7 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
             f"pipeline {name}: a rebuild with another definition or start has begun",
             f"continue it without these options, or kpipe rebuild {name} --cancel first",
         )
+    _check_shadow(name, shadow, known)
     return shadow
 
 
@@ -116,7 +118,7 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
         accept_missing: whether offsets may be missing that the live table has.
 
     Raises:
-        InvalidStatement: the rebuilt table is not proven, or would lack something.
+        InvalidStatement: a definition was edited, or the rebuilt table is not proven, or would lack something.
         Fenced: the live pipeline was ahead each time.
         KpipeError: the destination failed.
     """
@@ -125,6 +127,8 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
         catch_up(shadow)
         found = load(home, name)
         assert found is not None
+        check_unchanged(name, home.pipeline(name), found.old)
+        _check_shadow(name, home.pipeline(shadow.name), found)
         new = Pipeline.model_validate(found.new)
         result = prove(shadow, home)
         if not result.ok:
@@ -179,6 +183,11 @@ def drop_replaced(home: Home, name: str) -> None:
     _discard(home, home.pipeline(name), REPLACED)
     home.remove(name + REPLACED)
     (home.state / f"{name}{REPLACED}.json").unlink(missing_ok=True)
+
+
+def _check_shadow(name: str, shadow: Pipeline, found: Rebuild) -> None:
+    begun = rebuilding(Pipeline.model_validate(found.new), shadow.source.start)
+    check_unchanged(name, shadow, begun.to_dict())
 
 
 def _discard(home: Home, live: Pipeline, ending: str) -> None:

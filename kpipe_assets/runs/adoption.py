@@ -74,7 +74,7 @@ def propose(pipeline: Pipeline, home: Home, request: Request) -> Proposal:
 
     Raises:
         NotAvailable: the pipeline is bounded.
-        InvalidStatement: it is running, or has begun at other offsets.
+        InvalidStatement: it is running.
         KpipeError: a source cannot be read, or gives no position.
     """
     if pipeline.source.end is not None:
@@ -99,8 +99,10 @@ def propose(pipeline: Pipeline, home: Home, request: Request) -> Proposal:
             f"topics of pipeline {pipeline.name} were recreated while positions were read", "run it again"
         )
     adoption = judge(positions, snapshot, request.accept_loss)
-    begun = _begun(pipeline, ledger, snapshot, adoption)
-    for other in () if begun else others:
+    begun, problem = _begun(pipeline, ledger, snapshot, adoption)
+    if problem:
+        adoption = replace(adoption, problems=(*adoption.problems, problem))
+    for other in () if begun or problem else others:
         adoption = _checked(pipeline, adoption, other)
     return Proposal(adoption, positions, begun, survey, loader)
 
@@ -165,21 +167,17 @@ def _survey(pipeline: Pipeline, home: Home) -> Survey:
     )
 
 
-def _begun(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, adoption: Adoption) -> bool:
-    """Return whether the ledger has exactly these first lanes.
-
-    Raises:
-        InvalidStatement: the pipeline has begun in another way.
-    """
+def _begun(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, adoption: Adoption) -> tuple[bool, str]:
+    """Return whether the ledger has exactly these first lanes, and the problem if it has others."""
     if not any(source in snapshot.partitions or snapshot.means(source.topic.name) for source in ledger.sources()):
-        return False
+        return False, ""
     mine = {lane.become.key: lane.become for lane in adoption.changes if lane.become is not None}
     if dict(ledger.lanes) == mine and any(lane.kind == ADOPTED for lane in mine.values()):
-        return True
+        return True, ""
     heads = ", ".join(f"{source} at {at}" for source, at in list(ledger.positions().items())[:5])
-    raise InvalidStatement(
-        f"pipeline {pipeline.name} has begun already: {heads}",
-        "adopt with a pipeline of another name; or move this one: ALTER PIPELINE ... SET OFFSETS",
+    return False, (
+        f"pipeline {pipeline.name} has begun already: {heads}; adopt with a pipeline of another name, or move this one:"
+        f" ALTER PIPELINE {pipeline.name} SET OFFSETS"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from kpipe.batch.batch import SETTLED, Committed, Counts
 from kpipe.batch.table_write import of_also
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.source import Files
 from kpipe.errors import KpipeError
 from kpipe.run_events import Decisions
 from kpipe.topics import Part, part
@@ -159,13 +160,13 @@ def run_pipeline(
             if as_json:
                 emit(totals.line(pipeline.name))
             else:
-                echo(_sentence(pipeline.name, totals, progress))
+                echo(_sentence(pipeline.name, totals, progress, pipeline.source.files))
                 if warning := _all_filtered(pipeline, totals.counts):
                     log(warning, "warning", pipeline.name)
     return totals
 
 
-def _sentence(name: str, totals: Totals, progress: Progress) -> str:
+def _sentence(name: str, totals: Totals, progress: Progress, files: Files | None = None) -> str:
     counts, idle = totals.counts, progress.idle if totals.status == "caught_up" else ""
     waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
     if not totals.batches:
@@ -174,7 +175,9 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
             "stopped": "stopped, nothing written",
             "open_transaction": f"nothing new; {waiting}",
             "finished": "nothing new; it has been read to its end (source.end)",
-            "no_partitions": "nothing to read: no partition was chosen, or none exists",
+            "no_partitions": "nothing to read: no partition was chosen, or none exists"
+            if files is None
+            else f"nothing to read: no file matches {files.path}, or none has a record",
         }
         return f"{name}: " + reasons.get(idle or totals.status, f"nothing new; {_idle_reason(progress)}")
     words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}

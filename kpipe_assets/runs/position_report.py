@@ -14,7 +14,7 @@ from kpipe_assets.runs.status import run_by, state_of
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["describe"]
+__all__ = ["describe", "unknown"]
 
 
 def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, Any], str | None]:
@@ -61,6 +61,21 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
         } if batches else None,
         "last_error": recorded.get("last_error") or trouble,
     }, trouble  # fmt: skip
+
+
+def unknown(home: Home, name: str, on: bool, served: bool, error: KpipeError) -> dict[str, Any]:
+    """Return the object of a pipeline whose definition is invalid, or whose destination does not answer.
+
+    Args:
+        home: KPIPE_HOME.
+        name: the pipeline's name.
+        on: whether its sensor is running.
+        served: whether a daemon evaluates the sensor.
+        error: the reason; it is `last_error`.
+    """
+    nothing: dict[str, Any] = {"positions": {}, "high": {}, "lag": None, SKIPPED: [], LOST: [], "last_batch": None}
+    state = {"pipeline": name, "state": state_of(home, name, on, served), "run_by": run_by(home, name)}
+    return {**state, **nothing, "last_error": str(error)}
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -29,6 +29,7 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     if result.adopted:
         result = replace(result, adopted_from=adopted_from(destination, ledger))
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
-        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
+        other = "" if uid == seen.uid else " of another registration of the pipeline"
+        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}{other}"
         return replace(result, problems=[*result.problems, problem])
     return result

@@ -32,12 +32,16 @@ def truncate(home: Home, statement: Truncate) -> Result:
 
     Raises:
         InvalidStatement: no pipeline writes the table, several destinations have it, or a pipeline is running.
+        InvalidPipeline: the definition of a pipeline that has written the table is invalid.
         NotAvailable: the destination does not support it, or rows of the same records are in another table.
     """
     table = statement.table
-    named = [each for each in map(home.pipeline, home.names()) if table.lower() in _tables([each])]
-    writers = named or _former(home, table)
+    known, invalid = _definitions(home)
+    named = [each for each in known if table.lower() in _tables([each])]
+    writers = named or _former(known, home, table)
     if not writers:
+        for error in invalid.values():  # that definition may contain the table
+            raise error
         raise InvalidStatement(
             f"table {table}: no pipeline of this home has written it",
             "use a client of the database for tables that pipelines do not load",
@@ -58,15 +62,30 @@ def truncate(home: Home, statement: Truncate) -> Result:
                 f"pipeline {each.name} is running, and {'writes' if named else 'has written'} table {table}",
                 f"STOP PIPELINE {each.name} first",
             )
-    done = _clearing(open_destination(writers[0], home)).clear([table], _who())
+    destination = _clearing(open_destination(writers[0], home))
+    for name in destination.writers(table) if invalid else ():
+        if name in invalid:
+            raise invalid[name]
+    done = destination.clear([table], _who())
     words = [f"table {table}: {count(sum(done.rows.values()), 'row')} deleted", *_skipped(done.pipelines)]
     return Result("; ".join([*words, *_reads_again(writers if not named else (), list(done.pipelines))]))
 
 
-def _former(home: Home, table: str) -> list[Pipeline]:
+def _definitions(home: Home) -> tuple[list[Pipeline], dict[str, KpipeError]]:
+    """Return the definitions of a home, and the errors of invalid ones by name."""
+    found, invalid = list[Pipeline](), dict[str, KpipeError]()
+    for name in home.names():
+        try:
+            found.append(home.pipeline(name))
+        except KpipeError as error:
+            invalid[name] = error
+    return found, invalid
+
+
+def _former(known: Sequence[Pipeline], home: Home, table: str) -> list[Pipeline]:
     """Return pipelines that wrote a table which no definition contains any more. Unreachable destinations are ignored."""
     writers = []
-    for each in map(home.pipeline, home.names()):
+    for each in known:
         destination = open_destination(each, home)
         try:
             if isinstance(destination, Clearing) and each.name in destination.writers(table):

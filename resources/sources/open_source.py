@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
@@ -52,7 +51,7 @@ def connector_of(pipeline: Pipeline, environ: Mapping[str, str] | None = None) -
         from resources.sources.tables.connector import TableConnector
 
         check_connector(pipeline, environ)
-        return TableConnector(table, _secrets(pipeline, environ), _opening(table.type))
+        return TableConnector(table, _secrets(pipeline, environ))
     if files is None:
         return None
     from resources.sources.files.connector import FileConnector
@@ -99,17 +98,6 @@ def check_connector(pipeline: Pipeline, environ: Mapping[str, str] | None = None
             load(which)
         except ImportError as error:
             raise missing(f"pipeline {pipeline.name}: source.files", *PACKAGES[which], error=error) from error
-
-
-def _opening(type: str) -> Any:
-    """Return the function that opens a table of this type of database; tasks load it by its name."""
-    if type == "postgres":
-        from resources.sources.tables.postgres_table import open_postgres
-
-        return open_postgres
-    from resources.sources.tables.duckdb_table import open_duckdb
-
-    return open_duckdb
 
 
 def without_first_lines(pipeline: Pipeline) -> Pipeline:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe_assets import cli
-from kpipe_assets.console import Terminal
+from kpipe_assets.console import Terminal, listing
 from kpipe_assets.runs.progress import Progress
 from kpipe_assets.terminal import echo, unexpected
 
@@ -49,6 +49,16 @@ def test_lines_tables_and_progress(capsys: pytest.CaptureFixture[str]) -> None:
     clean(re.sub(r"^ +| +$", "", out.getvalue(), flags=re.MULTILINE))
     Progress("orders").say(HOSTILE)
     clean(capsys.readouterr().err)
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    names = ("/in/[x].jsonl", "/in/[bold].jsonl", "[link=https://a.example]b[/link]", "\\[x", "[/x]")
+    table, out = listing("[red]title", "n>"), io.StringIO()
+    for name in names:
+        table.add_row(name, "[1, 2)")
+    Terminal(file=out, width=200).print(table)
+    lines = out.getvalue().splitlines()
+    assert [line.split() for line in lines] == [["[red]title", "n"], *([name, "[1,", "2)"] for name in names)]
 
 
 def test_nothing_else_prints() -> None:

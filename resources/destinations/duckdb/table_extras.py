@@ -10,7 +10,7 @@ __all__ = ["lost_by_exchange"]
 
 
 def lost_by_exchange(connection: Connection, live: str, rebuilt: str) -> Sequence[str]:
-    """Return the indexes and constraints of the live table that the rebuilt one does not have, as text.
+    """Return indexes, constraints and defaults of the live table that the rebuilt one does not have, as text.
 
     Indexes are always among them: DuckDB renames no table that has one.
     """
@@ -27,4 +27,14 @@ def lost_by_exchange(connection: Connection, live: str, rebuilt: str) -> Sequenc
         ).fetchall()
         for name in (live, rebuilt)
     )
-    return [*(name for (name,) in indexes), *(f"constraint {text}" for (text,) in mine if (text,) not in theirs)]
+    made, there = (
+        connection.execute(
+            "SELECT 'default of column ' || column_name || ': ' || column_default FROM duckdb_columns()"
+            " WHERE schema_name = 'main' AND table_name = $1 AND column_default IS NOT NULL"
+            " AND database_name = current_database() ORDER BY 1",
+            [name],
+        ).fetchall()
+        for name in (live, rebuilt)
+    )
+    extras = [f"constraint {text}" for (text,) in mine if (text,) not in theirs]
+    return [*(name for (name,) in indexes), *extras, *(text for (text,) in made if (text,) not in there)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -73,6 +75,19 @@ class Folder(Protocol):
         """Mask the secrets of `options` in a library's text."""
 
 
+def _file(path: Path) -> BinaryIO:
+    """Open a regular file. A pipe or a device could wait, or never end.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(number, "rb")
+
+
 class LocalFolder:
     """A folder on a local disk; see `Folder`.
 
@@ -99,7 +114,7 @@ class LocalFolder:
             DestinationError: the file cannot be read.
         """
         try:
-            return (self.path / name).open("rb")
+            return _file(self.path / name)
         except OSError as error:
             raise self._failed(name, error) from error
 
@@ -140,7 +155,8 @@ class LocalFolder:
             DestinationError: the file cannot be read.
         """
         try:
-            return (self.path / name).read_bytes()
+            with _file(self.path / name) as file:
+                return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -22,11 +22,15 @@ _DEPENDENT = (
     " UNION ALL SELECT 'publication ' || pubname FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid"
     f" WHERE r.prrelid = {_TABLE} ORDER BY 1"
 )
-#: Indexes and constraints by what they do, without their names and the table's.
+#: Indexes, constraints and defaults by what they do, without their names and the table's.
 _OWN = (
     "SELECT regexp_replace(pg_get_indexdef(indexrelid), 'INDEX .+ ON .+ USING', 'INDEX USING') FROM pg_index"
     f" WHERE indrelid = {_TABLE} UNION SELECT pg_get_constraintdef(oid) FROM pg_constraint"
-    f" WHERE contype IN ('c', 'p', 'u', 'x', 'f') AND conrelid = {_TABLE} ORDER BY 1"
+    f" WHERE contype IN ('c', 'p', 'u', 'x', 'f') AND conrelid = {_TABLE}"
+    " UNION SELECT 'default of column ' || a.attname || ': ' || pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef AS d"
+    f" JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = {_TABLE}"
+    " UNION SELECT 'identity of column ' || attname FROM pg_attribute"
+    f" WHERE attrelid = {_TABLE} AND attidentity <> '' AND NOT attisdropped ORDER BY 1"
 )
 
 

@@ -24,7 +24,7 @@ from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 from resources.destinations.sql.store import Store
 
-__all__ = ["clear", "other_rows", "writers"]
+__all__ = ["clear", "other_rows", "writers", "written_by"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
@@ -71,7 +71,7 @@ def clear(store: Store, tables: Sequence[str], who: str, only: Collection[str] |
 def writers(store: Store, table: str) -> list[str]:
     """Return the pipelines that have written the table; see `Clearing.writers`."""
     nothing: list[str] = []
-    return store.read_ledger(lambda connection: _writers(connection, store.engine.dialect, [table]), nothing)
+    return store.read_ledger(lambda connection: written_by(connection, store.engine.dialect, [table]), nothing)
 
 
 def other_rows(store: Store, table: str) -> int:
@@ -105,7 +105,7 @@ def _transaction(
         steps.enter("begin")
         known, _ = engine.begin(connection, store.pipeline, store.tables)
         steps.enter("ledger")
-        found_writers = _writers(connection, dialect, tables) if known else []
+        found_writers = written_by(connection, dialect, tables) if known else []
         if known:
             _check_names(connection, dialect, tables)
         found = _taken_back(connection, dialect, found_writers, tables, only)
@@ -124,7 +124,7 @@ def _transaction(
             row = connection.execute(f"SELECT count(*) FROM {dialect.name(table)}").fetchone()
             connection.execute(f"DELETE FROM {dialect.name(table)}")
             rows[table] = int(row[0])
-        if known and _writers(connection, dialect, tables) != found_writers:
+        if known and written_by(connection, dialect, tables) != found_writers:
             raise Fenced(f"table {', '.join(tables)}: another pipeline wrote to it during the clearing", "run it again")
         ranges = {
             name: [f"{source} {item}" for source, ranges in back.gone.items() for item in ranges] for name, back in found.items()
@@ -182,7 +182,8 @@ def _check_names(connection: Connection, dialect: Dialect, tables: Sequence[str]
             raise NotAvailable(f"tables {names}: their names differ in case only", _ELSEWHERE)
 
 
-def _writers(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> list[str]:
+def written_by(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> list[str]:
+    """Return the pipelines that have written one of the tables."""
     named = _named(dialect, "w", tables, 1)
     found = connection.execute(f"SELECT DISTINCT pipeline_name FROM {WRITTEN} AS w WHERE {named}", list(tables)).fetchall()
     return sorted(name for (name,) in found)

@@ -280,6 +280,10 @@ class SqlDestination(Generic[_E]):
         """Check that tables and ledgers can be exchanged; see `Exchanging`."""
         exchanging.check_able(self.store)
 
+    def check_rebuild(self, pipelines: TableNames, tables: Sequence[TableNames]) -> None:
+        """Check that a rebuild can begin; see `Exchanging`."""
+        exchanging.check_rebuild(self.store, pipelines, tables)
+
     def exchange(self, work: Exchange) -> int:
         """Exchange the tables with rebuilt ones; see `Exchanging`."""
         return exchanging.exchange(self.store, work)

@@ -13,7 +13,7 @@ from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames, check, mar
 from kpipe.run_events import ledger_only
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import commit_row
-from resources.destinations.sql.clearing import writers
+from resources.destinations.sql.clearing import writers, written_by
 from resources.destinations.sql.ledger import history_tables, ledger_table
 from resources.destinations.sql.ledger.table_definitions import (
     BATCHES,
@@ -28,7 +28,9 @@ from resources.destinations.sql.ledger.table_definitions import (
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 from resources.destinations.sql.store import Store
 
-__all__ = ["check_able", "differences", "discard", "exchange", "exchanged"]
+__all__ = ["check_able", "check_rebuild", "differences", "discard", "exchange", "exchanged"]
+
+_ELSEWHERE = "load into another table with a pipeline of another name, and move the readers"
 
 #: Tables with the name of the pipeline in each row, and those of them with the name of the table.
 _OF_PIPELINE = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, TARGETS, ERRORS)
@@ -61,8 +63,29 @@ def check_able(store: Store) -> None:
     if why := store.engine.exchange_refusal:
         raise NotAvailable(
             f"pipeline {store.pipeline}: {store.engine.describe()} cannot exchange a rebuilt table: {why}",
-            "load into another table with a pipeline of another name, and move the readers",
+            _ELSEWHERE,
         )
+
+
+def check_rebuild(store: Store, pipelines: TableNames, tables: Sequence[TableNames]) -> None:
+    """Check that names are free and that the live tables are the pipeline's own; see `Exchanging.check_rebuild`."""
+    check_able(store)
+    nothing: None = None
+
+    def read(connection: Connection) -> None:
+        engine = store.engine
+        known = engine.ledger_exists(connection)
+        if known:
+            _check_alone(connection, engine.dialect, pipelines, tables)
+        for one in tables:
+            for name in (one.rebuilt, one.replaced):
+                if engine.table_exists(connection, name):
+                    raise _taken(pipelines, f"table {name}")
+        for name in (pipelines.rebuilt, pipelines.replaced) if known else ():
+            if _registered(connection, name):
+                raise _taken(pipelines, f"a ledger of pipeline {name}")
+
+    store.read(read, nothing)
 
 
 def exchanged(store: Store, id: str) -> bool:
@@ -106,6 +129,7 @@ def _transaction(store: Store, work: Exchange, steps: Steps) -> None:
             engine.grant_as(connection, one.live, one.rebuilt)
             _rename(connection, dialect, one.live, one.replaced)
             _rename(connection, dialect, one.rebuilt, one.live)
+        _check_alone(connection, dialect, names, work.tables)  # the renamed tables are locked now
         steps.enter("history")
         commit = ledger_only(names.live, "exchange", marks(work, rebuilt), work.note, (), work.run_id, work.version, work.id)
         ledger_table.swap(connection, dialect, commit)
@@ -129,10 +153,29 @@ def _ledger(connection: Connection, pipeline: str) -> Ledger:
     return ledger
 
 
+def _registered(connection: Connection, pipeline: str) -> bool:
+    return connection.execute(f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]).fetchone() is not None
+
+
+def _taken(pipelines: TableNames, what: str) -> InvalidStatement:
+    return InvalidStatement(
+        f"pipeline {pipelines.live}: {what} exists: kpipe rebuild {pipelines.live} would use its name",
+        'drop or rename it, if nothing needs it: docs/how-to/operate/rebuild.md, "Names that are taken"',
+    )
+
+
+def _check_alone(connection: Connection, dialect: Dialect, pipelines: TableNames, tables: Sequence[TableNames]) -> None:
+    """Check that no other pipeline has rows in the live tables: they would stay in the old ones."""
+    for one in tables:
+        others = [name for name in written_by(connection, dialect, [one.live]) if name not in vars(pipelines).values()]
+        if others:
+            raise InvalidStatement(f"table {one.live} has rows of pipeline {', '.join(others)}", _ELSEWHERE)
+
+
 def _check_free(connection: Connection, work: Exchange, there: dict[str, bool]) -> None:
     name = work.pipelines.replaced
     taken = [one.replaced for one in work.tables if there[one.replaced]]
-    if connection.execute(f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1", [name]).fetchone() or taken:
+    if _registered(connection, name) or taken:
         raise InvalidStatement(
             f"pipeline {work.pipelines.live}: {', '.join(taken) or name} is left from an earlier rebuild",
             f"kpipe rebuild {work.pipelines.live} --drop-replaced",
@@ -140,7 +183,8 @@ def _check_free(connection: Connection, work: Exchange, there: dict[str, bool]) 
     gone = [name for one in work.tables for name in (one.live, one.rebuilt) if not there[name]]
     if gone:
         raise InvalidStatement(
-            f"pipeline {work.pipelines.live}: table {gone[0]} does not exist", "no record became a row of it yet"
+            f"pipeline {work.pipelines.live}: table {gone[0]} does not exist",
+            "no record became a row of it yet: run the pipeline first",
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from kpipe.definition.source import Files
 from kpipe.errors import ReadFailed
@@ -21,50 +22,57 @@ from resources.sources.files.parquet_rows import inspect_rows, read_rows
 __all__ = ["FileConnector"]
 
 
+@dataclass(eq=False)
 class FileConnector:
     """See `Connector`. A file is inspected again only when its size, inode or time of change differs.
 
-    Args:
+    Attributes:
         files: which files, and their type.
         access: to the object store; None: files on a disk.
         skip_lines: lines before the first record.
         delimiter: between the names of fields in the first line.
     """
 
-    noun, unchanging = "file", True
+    noun: ClassVar = "file"
+    unchanging: ClassVar = True
 
-    def __init__(self, files: Files, access: StoreAccess | None = None, skip_lines: int = 0, delimiter: str = ",") -> None:
-        self._files, self._access, self._delimiter = files, access, delimiter
-        self._skip = max(skip_lines, int(files.header))
-        self._known: dict[str, tuple[Facts, Split | None]] = {}
+    files: Files
+    access: StoreAccess | None = field(default=None, repr=False)
+    skip_lines: int = 0
+    delimiter: str = ","
+    _known: dict[str, tuple[Facts, Split | None]] = field(default_factory=dict, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need."""
         return {**vars(self), "_known": {}}
 
     @property
+    def _skip(self) -> int:
+        return max(self.skip_lines, int(self.files.header))
+
+    @property
     def place(self) -> str:
         """The folder that contains all files."""
-        return self._files.root
+        return self.files.root
 
     @property
     def pattern(self) -> str:
         """See `Connector`."""
-        return regex(self._files.path)
+        return regex(self.files.path)
 
     @property
     def secrets(self) -> Sequence[str]:
         """Credentials of the object store."""
-        return [value for _, value in self._access.secrets] if self._access is not None else []
+        return [value for _, value in self.access.secrets] if self.access is not None else []
 
     @property
     def record_size(self) -> int:
         """See `Connector`: bytes of a line, or one row."""
-        return 256 if self._files.type == "lines" else 1
+        return 256 if self.files.type == "lines" else 1
 
     def splits(self) -> Sequence[Split]:
         """See `Connector`. Files without a record are left out."""
-        found = listed(self._files.path, self._files.root, self._files.max_files, self._access)
+        found = listed(self.files.path, self.files.root, self.files.max_files, self.access)
         self._known = {name: self._seen(name, facts) for name, facts in found}
         return [split for _, split in self._known.values() if split is not None]
 
@@ -72,18 +80,18 @@ class FileConnector:
         known = self._known.get(name)
         if known is not None and known[0] == facts:
             return known
-        if self._access is not None and self._files.type == "lines":  # objects never change: no request for each
+        if self.access is not None and self.files.type == "lines":  # objects never change: no request for each
             return facts, _of_object(name, facts)
-        with opened(name, self._access) as content:
+        with opened(name, self.access) as content:
             return content.facts, self._inspected(name, content)
 
     def _inspected(self, name: str, content: Content) -> Split | None:
-        if self._files.type == "parquet":
+        if self.files.type == "parquet":
             return inspect_rows(name, content)
-        if self._access is not None:
+        if self.access is not None:
             check_text(name, content)
             return _of_object(name, content.facts)
-        return inspected(name, content, self._skip, self._files.growing)
+        return inspected(name, content, self._skip, self.files.growing)
 
     def header(self, name: str) -> tuple[str, ...] | None:
         """Return the names in the first line.
@@ -91,34 +99,34 @@ class FileConnector:
         Raises:
             ReadFailed: a name is empty or duplicate, or the line is not UTF-8.
         """
-        if not self._files.header:
+        if not self.files.header:
             return None
-        with opened(name, self._access) as content:
+        with opened(name, self.access) as content:
             line = next(iter(first_lines(content, 1)), b"")
         names: tuple[str, ...] = ()
         with suppress(UnicodeDecodeError):
-            names = tuple(part.strip().strip('"') for part in line.decode().split(self._delimiter))
+            names = tuple(part.strip().strip('"') for part in line.decode().split(self.delimiter))
         if not all(names) or len({part.lower() for part in names}) < len(names) or not names:
             raise ReadFailed(
                 f"file {name}: its first line does not name the fields: expected distinct names between"
-                f" {self._delimiter!r}, found {line[:200]!r}",
+                f" {self.delimiter!r}, found {line[:200]!r}",
                 "fix the line, or list the fields in format.fields and set source.files.header: false",
             )
         return names
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""
-        with opened(name, self._access) as content:
+        with opened(name, self.access) as content:
             found = self._inspected(name, content)
             if found is None or found.identity != identity:
                 raise self._changed(name)
             if found.end < span.end:
                 raise ReadFailed(f"file {name}: truncated: expected {span}, found its end at {found.end}", "run it again")
-            if self._files.type == "parquet":
+            if self.files.type == "parquet":
                 yield from read_rows(name, content, span)
             else:
-                yield from read_lines(name, content, span, self._skip, self._files.growing)
-        with opened(name, self._access) as after:
+                yield from read_lines(name, content, span, self._skip, self.files.growing)
+        with opened(name, self.access) as after:
             again = self._inspected(name, after) if after.facts != content.facts else found
         if again is None or again.identity != identity or again.end < span.end:
             raise self._changed(name)

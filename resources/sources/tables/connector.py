@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -49,28 +49,35 @@ class OpenSource(Protocol):
         """Read the rows with values in the range, in their order."""
 
 
-#: Opens the table; takes the definition and the secrets of the connection.
-Opening = Callable[[SourceTable, dict[str, Secret]], AbstractContextManager[OpenSource]]
-
-
+@dataclass(eq=False)
 class TableConnector:
     """See `Connector`.
 
     A value below the highest visible one may belong to a transaction that has not committed yet. So the end is published only
     when every transaction that could write the table at that moment has ended.
 
-    Args:
+    Attributes:
         table: the definition.
-        secrets: of the connection, by name.
-        `open`: opens the table.
+        credentials: secrets of the connection, by name.
     """
 
-    noun, unchanging = "table", False
-    record_size = 1
+    noun: ClassVar = "table"
+    unchanging: ClassVar = False
+    record_size: ClassVar = 1
 
-    def __init__(self, table: SourceTable, secrets: dict[str, Secret], open: Opening) -> None:
-        self._table, self._secrets, self._open = table, secrets, open
-        self._safe, self._waiting = 0, list[tuple[int, frozenset[str]]]()
+    table: SourceTable
+    credentials: dict[str, Secret] = field(repr=False)
+    _safe: int = field(default=0, init=False, repr=False)
+    _waiting: list[tuple[int, frozenset[str]]] = field(default_factory=list, init=False, repr=False)
+
+    def _open(self) -> AbstractContextManager[OpenSource]:
+        if self.table.type == "postgres":
+            from resources.sources.tables.postgres_table import open_postgres
+
+            return open_postgres(self.table, self.credentials)
+        from resources.sources.tables.duckdb_table import open_duckdb
+
+        return open_duckdb(self.table, self.credentials)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need."""
@@ -79,11 +86,11 @@ class TableConnector:
     @property
     def place(self) -> str:
         """The database, without user and settings."""
-        return f"{self._table.type}://{self._table.database.rpartition('@')[2].partition('?')[0]}"
+        return f"{self.table.type}://{self.table.database.rpartition('@')[2].partition('?')[0]}"
 
     @property
     def _name(self) -> str:
-        return f"{self._table.type}/{self._table.name}"
+        return f"{self.table.type}/{self.table.name}"
 
     @property
     def pattern(self) -> str:
@@ -93,11 +100,11 @@ class TableConnector:
     @property
     def secrets(self) -> Sequence[str]:
         """Secrets of the connection."""
-        return list(self._secrets.values())
+        return list(self.credentials.values())
 
     def splits(self) -> Sequence[Split]:
         """See `Connector`."""
-        with self._open(self._table, self._secrets) as table:
+        with self._open() as table:
             state = table.state()
         return [Split(self._name, state.identity, self._end(state), high=state.next)]
 
@@ -117,16 +124,16 @@ class TableConnector:
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""
-        with self._open(self._table, self._secrets) as table:
+        with self._open() as table:
             found = table.state()
             if found.identity != identity:
-                raise ReadFailed(f"table {self._table.name} was replaced while it was read", "run it again")
+                raise ReadFailed(f"table {self.table.name} was replaced while it was read", "run it again")
             last = -1
             for block in table.records(span):
                 offsets = block.column("offset").to_numpy()
                 if (np.diff(offsets, prepend=last) <= 0).any():
                     raise ReadFailed(
-                        f"table {self._table.name}: a value of {self._table.column} is there more than once",
+                        f"table {self.table.name}: a value of {self.table.column} is there more than once",
                         "choose a unique column: source.table.column",
                     )
                 last = int(offsets[-1]) if len(offsets) else last

@@ -48,7 +48,9 @@ class _Table:
             "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid)))",
+            " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid))"
+            # An INSERT into a partitioned table locks a partition only when its row has a value.
+            "  OR relation IN (SELECT relid FROM pg_partition_ancestors($1::oid)))",
             [oid],
         ).fetchall()
         return TableState(str(oid), following, frozenset(row[0] for row in writers))
@@ -58,11 +60,18 @@ class _Table:
         sequence = self._row("SELECT pg_get_serial_sequence($1, $2)", self._name, self._table.column)[0]
         if sequence is None or not self._row("SELECT has_sequence_privilege($1, 'SELECT')", sequence)[0]:
             return -1
-        cached = self._row("SELECT seqcache FROM pg_sequence WHERE seqrelid = $1::regclass", sequence)[0]
+        cached, rising = self._row(
+            "SELECT seqcache, seqincrement > 0 AND NOT seqcycle FROM pg_sequence WHERE seqrelid = $1::regclass", sequence
+        )
         if cached > 1:
             raise self._failed(
                 f"sequence {sequence} gives each session {cached} values at once: rows may appear below others that were read",
                 f"ALTER SEQUENCE {sequence} CACHE 1",
+            )
+        if not rising:
+            raise self._failed(
+                f"sequence {sequence} descends or starts again: rows may appear below others that were read",
+                f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE",
             )
         last, called = self._row(f"SELECT last_value, is_called FROM {sequence}")  # quoted by PostgreSQL
         return int(last) if called else -1
@@ -72,6 +81,11 @@ class _Table:
         kind = self._row("SELECT relkind::text FROM pg_class WHERE oid = $1::oid", oid)[0]
         if kind not in ("r", "p"):
             raise self._failed("expected a table, found a view or another relation", "name a table: source.table.name")
+        if kind == "r" and self._row("SELECT EXISTS (SELECT FROM pg_inherits WHERE inhparent = $1::oid)", oid)[0]:
+            raise self._failed("other tables inherit from it, so its values are not unique", "read each table of its own")
+        if self._row("SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)", oid)[0]:
+            what = "a subscription fills it: rows arrive in the order of commits, not of their values"
+            raise self._failed(what, "read the table on the publisher: source.table.database")
         found = self._row(
             "SELECT a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype), a.attnotnull,"
             " EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid"
@@ -119,10 +133,18 @@ def open_postgres(table: SourceTable, secrets: dict[str, Secret]) -> Iterator[Op
         server = Server(table.database, secrets, "kpipe source")
         with server.session() as session:
             session.begin("ISOLATION LEVEL READ COMMITTED READ ONLY")
+            # With 'off', a query that would not see all rows is an error.
+            replica = session.execute("SELECT pg_is_in_recovery(), set_config('row_security', 'off', true)").fetchone()
+            if replica is not None and replica[0]:
+                what = f"table {table.name}: the server is a replica, which does not show open transactions of the primary"
+                raise ReadFailed(what, "connect to the primary: source.table.database")
             yield _Table(session, table)
     except psycopg.Error as error:
         text = str(error).strip().partition("\n")[0]
-        raise ReadFailed(f"table {table.name}: PostgreSQL: {text}", "check the account's rights; run it again") from None
+        hint = "check the account's rights; run it again"
+        if "row-level security" in text:
+            hint = "connect as a role that sees all rows: one with BYPASSRLS, or the owner without FORCE ROW LEVEL SECURITY"
+        raise ReadFailed(f"table {table.name}: PostgreSQL: {text}", hint) from None
     except DestinationBusy as error:
         raise ReadStalled(f"table {table.name}: {error.what}", "check the server; run it again") from None
     except DestinationError as error:

@@ -67,6 +67,8 @@ def test_only_lines_on_a_disk_grow(fields: dict[str, Any], growing: bool) -> Non
         ({"files": "/in/"}, "expected the names of files"),
         ({"files": "s3://*/x"}, "not an absolute path or an object's name"),
         ({"files": "http://host/x"}, "not an absolute path or an object's name"),
+        ({"files": "/in//*"}, "two slashes in a row"),
+        ({"files": "/in/[az-a].csv"}, "[az-a] is not a set of characters"),
         ({"files": "/in/\n*"}, "control characters"),
         ({"files": {"path": "s3://b/x", "grows": True}}, "only files of lines on a disk can grow"),
         ({"files": {"path": "/x", "type": "parquet", "header": True}}, "only files of lines have a first line"),

@@ -103,8 +103,8 @@ def test_the_position_of_a_group_is_shown_then_written_once(command: Kpipe, load
     (traced,) = command.json("trace", "orders", f"{loaded}:0:3")
     assert (traced["state"], traced["decisions"][0]["kind"]) == ("adopted", "adopt")
     committed(command.brokers, group, loaded, {0: 5})
-    done = command("adopt", "orders", "--from", f"group:{group}", "--apply", status=2)
-    assert "has begun already" in done.stderr
+    done = command("adopt", "orders", "--from", f"group:{group}", "--apply", status=1)
+    assert "problem: pipeline orders has begun already" in done.stderr and "nothing was written" in done.stderr
 
 
 def test_the_offsets_of_a_connector_are_those_of_its_group(command: Kpipe, loaded: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from kpipe.batch.batch import Counts
 from kpipe.definition.pipeline import Into, Pipeline, Source
+from kpipe.definition.source import Files
 from kpipe.errors import BrokerUnreachable, ReadStalled
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LaneChange, Ledger
@@ -78,6 +79,13 @@ def test_a_run_without_batches(status: str, idle: str, behind: int, words: str) 
     progress = Progress("p", quiet=True)
     progress.idle, progress.behind = idle, behind
     assert _sentence("p", Totals(status=status), progress) == f"p: {words}"
+
+
+def test_a_run_without_files_names_the_path() -> None:
+    progress = Progress("p", quiet=True)
+    progress.idle = "no_partitions"
+    found = _sentence("p", Totals(status="caught_up"), progress, Files(path="/in/{a,b}.csv"))
+    assert found == "p: nothing to read: no file matches /in/{a,b}.csv, or none has a record"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,16 @@ def test_a_misspelled_command_gets_a_suggestion(offline: Any) -> None:
     assert only_line(offline("verfy", "tweets", status=2)) == "Error: No such command 'verfy'. Did you mean 'verify'?"
 
 
+def test_one_invalid_definition_does_not_hide_the_status_of_others(offline: Any) -> None:
+    offline.define("good", "t")
+    (offline.home / "pipelines" / "odd.yaml").write_text("type: kpipe_assets.KafkaPipeline\nattributes: {name: odd, x: 1}\n")
+    lines = [json.loads(line) for line in offline("status", "--json", status=1).stdout.splitlines()]
+    assert [line["pipeline"] for line in lines] == ["good", "odd"]
+    assert lines[0].keys() == lines[1].keys() and "odd.yaml:2: unknown field x" in lines[1]["last_error"]
+    assert "odd: now: " in offline("status", status=1).stdout
+    assert "unknown field x" in only_line(offline("status", "odd", status=2))
+
+
 def test_an_unknown_field_names_file_line_and_what_is_known(offline: Any) -> None:
     offline.define("odd", "t")
     file = offline.home / "pipelines" / "odd.yaml"

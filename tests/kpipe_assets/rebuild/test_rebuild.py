@@ -14,8 +14,9 @@ import pytest
 from kpipe import failpoints
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import to_yaml
-from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError, NotAvailable
+from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError, LedgerMismatch, NotAvailable
 from kpipe.failpoints import POINTS, REBUILT
+from kpipe.run_events import Decisions
 from kpipe_assets.rebuild import steps
 from kpipe_assets.runs.proof import prove
 from kpipe_assets.runs.rebuilt import finish, load
@@ -223,6 +224,48 @@ def test_a_cancelled_rebuild_leaves_the_live_one(site: Site) -> None:
     assert site.is_new()
 
 
+@pytest.mark.parametrize("name", ["orders", "orders_rebuild"])
+def test_an_edit_meanwhile_is_not_undone_silently(site: Site, name: str) -> None:
+    site.build()
+    begun = site.home.pipeline(name)
+    site.home.save(Pipeline.model_validate({**begun.to_dict(), "batch": {"interval_ms": 7}}))
+    with pytest.raises(InvalidStatement, match=f"pipeline {name} was edited after its rebuild had begun: batch"):
+        site.exchange()
+    site.home.save(begun)
+    site.exchange()
+    assert site.is_new()
+
+
+def test_a_table_of_somebody_else_with_that_name_is_not_loaded_or_dropped(site: Site) -> None:
+    with closing(duckdb.connect(str(site.home.data / "kpipe.duckdb"))) as connection:
+        connection.execute("CREATE TABLE orders_rebuild AS SELECT 7 AS id")
+    with pytest.raises(InvalidStatement, match="table orders_rebuild exists"):
+        site.build()
+    assert site.home.names() == ("orders",) and site.rows("orders_rebuild") == [(7,)]
+
+
+def test_a_backup_of_before_the_exchange_is_accepted_and_proven(site: Site) -> None:
+    file = site.home.data / "kpipe.duckdb"
+    before = file.read_bytes()
+    site.build()
+    site.exchange()
+    file.write_bytes(before)
+    with pytest.raises(LedgerMismatch, match="is not the ledger that this home has seen"):
+        site.run()
+    assert not site.proven("orders")
+    with small.in_worker():
+        context: Any = small.Context
+        accepting = Run.real(site.home.pipeline("orders"), site.home, context, decisions=Decisions(on_older_ledger="accept"))
+        assert list(accepting.batches()) == []
+    assert site.proven("orders")
+
+
+@pytest.mark.parametrize("start", [{"timestamp": "nonsense"}, {"0": "x"}, "middle"])
+def test_a_start_that_is_no_position_is_refused_with_what_it_can_be(site: Site, start: Any) -> None:
+    with pytest.raises(InvalidPipeline, match=r"source\.start: not a position"):
+        steps.begin(site.home, "orders", site.new, start)
+
+
 def test_from_given_offsets_the_rest_must_be_accepted(site: Site) -> None:
     site.run(steps.begin(site.home, "orders", site.new, {"0": 2}).name)
     with pytest.raises(InvalidStatement, match=r"lacks offsets that the live one has: .*/0 \[0, 2\)"):
@@ -281,5 +324,6 @@ def test_the_command(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..
     assert "proven: 6 offsets = 5 rows" in kpipe("verify", "orders").stdout
     kpipe("rebuild", "orders", "--drop-replaced")
     kpipe("rebuild", "orders", "--file", str(file))
+    assert "take no other options" in kpipe("rebuild", "orders", "--cancel", "--exchange", status=2).stderr
     kpipe("rebuild", "orders", "--cancel")
     assert "no exchange has replaced a table" in kpipe("rebuild", "orders", "--drop-replaced", status=2).stderr

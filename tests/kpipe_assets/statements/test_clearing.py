@@ -234,6 +234,14 @@ def test_what_cannot_be_cleared_is_refused_in_one_sentence(offline: Kpipe, text:
     assert words in sql(offline, text, 2)
 
 
+def test_an_invalid_definition_keeps_only_its_own_table(offline: Kpipe) -> None:
+    sql(offline, SMALL)
+    broken = Home(offline.home).pipelines / "broken.yaml"
+    broken.write_text("type: kpipe_assets.KafkaPipeline\nattributes: {name: broken, nonsense: 1}\n")
+    assert "table orders: 0 rows deleted" in sql(offline, "TRUNCATE TABLE orders")
+    assert "broken.yaml:2: unknown field nonsense" in sql(offline, "TRUNCATE TABLE others", 2)
+
+
 def test_a_pipeline_at_work_keeps_its_table(offline: Kpipe) -> None:
     sql(offline, SMALL)
     assert "table orders: 0 rows deleted" in sql(offline, "TRUNCATE TABLE orders")

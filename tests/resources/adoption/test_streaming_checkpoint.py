@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kpipe.errors import InvalidPipeline
+from kpipe.errors import DestinationError, InvalidPipeline
 from resources.adoption.streaming_checkpoint import Checkpoint
 from resources.destinations.lakehouse.folder import LocalFolder
 
@@ -117,6 +119,15 @@ def test_a_file_is_not_read_without_bound(tmp_path: Path) -> None:
     with (tmp_path / "offsets" / "0").open("r+b") as file:
         file.truncate(1 << 40)
     with pytest.raises(InvalidPipeline, match="offsets/0 is larger than"):
+        checkpoint(tmp_path).batches()
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_is_not_waited_for(tmp_path: Path, made: Callable[[Path], None]) -> None:
+    write(tmp_path, offsets_0="", commits_0=COMMITTED)
+    (tmp_path / "offsets" / "0").unlink()
+    made(tmp_path / "offsets" / "0")
+    with pytest.raises(DestinationError, match="offsets/0: not a regular file"):
         checkpoint(tmp_path).batches()
 
 

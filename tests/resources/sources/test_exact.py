@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, LogTruncated, OffsetsBeyondEnd, ReadFailed, SourceIdentityChanged, TopicGone
 from kpipe.failpoints import POINTS
 from kpipe.planning.seek import forget
@@ -90,6 +91,25 @@ def test_a_replaced_file_needs_an_operator_and_is_named(tmp_path: Path) -> None:
             bench.run()
     bench.run(on_new_topic="begin", who="test")
     assert rows(bench) == [0, 1, 2, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("in/*", "a was replaced: expected content"),
+        ("*/*", r"a was read from another place: expected .*/in, found "),
+    ],
+)
+def test_an_edit_that_makes_a_file_another_one_is_named(tmp_path: Path, path: str, words: str) -> None:
+    bench = Bench(tmp_path)
+    bench.write("a", *numbered(0, 3))
+    bench.run()
+    fields = bench.pipeline.to_dict()
+    edited = {"path": f"{tmp_path}/{path}", "grows": path == "*/*"}
+    bench.pipeline = Pipeline.model_validate({**fields, "source": {"files": edited}})
+    with pytest.raises(SourceIdentityChanged, match=words) as caught:
+        bench.run()
+    assert "or undo a change of source.files" in caught.value.hint
 
 
 def test_a_file_that_is_replaced_while_it_is_read_changes_nothing(tmp_path: Path) -> None:

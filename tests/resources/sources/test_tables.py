@@ -175,6 +175,9 @@ def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable
         ("SELECT 1", "missing", "column missing does not exist"),
         ("ALTER SEQUENCE orders_id_seq CACHE 10", "id", "gives each session 10 values at once"),
         ("ALTER TABLE orders RENAME TO others", "id", "the table does not exist"),
+        ("CREATE TABLE child () INHERITS (orders)", "id", "other tables inherit from it"),
+        ("ALTER SEQUENCE orders_id_seq CYCLE", "id", "descends or starts again"),
+        ("ALTER TABLE orders ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "id", "row-level security"),
     ],
 )
 def test_a_column_of_postgresql_that_is_no_position_is_refused(
@@ -184,6 +187,54 @@ def test_a_column_of_postgresql_that_is_no_position_is_refused(
     with pytest.raises(ReadFailed, match=words) as caught:
         Bench(tmp_path, source=orders.source(column), files=None).run()
     assert PASSWORD not in json.dumps([caught.value.what, caught.value.hint])
+
+
+def test_a_replica_or_a_subscriber_is_refused(orders: PostgresTable, tmp_path: Path) -> None:
+    """Values that open transactions have taken cannot be seen there."""
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    schema = orders.address.rpartition("%3D")[2]
+    with orders.server.admin() as admin:
+        admin.autocommit = False
+        named = orders.server.sql(f"SELECT '{schema}.orders'::regclass::oid")[0][0]
+        admin.execute("CREATE SUBSCRIPTION kpipe_test CONNECTION '' PUBLICATION x WITH (connect = false, slot_name = NONE)")
+        admin.execute(f"INSERT INTO pg_subscription_rel SELECT oid, {named}, 'r', NULL FROM pg_subscription")
+        admin.commit()
+    try:
+        with pytest.raises(ReadFailed, match="a subscription fills it"):
+            bench.run()
+    finally:
+        orders.server.sql("DROP SUBSCRIPTION kpipe_test")
+    orders.run("CREATE FUNCTION pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
+    bench.run()  # a function of that name changes nothing
+
+
+def test_a_real_replica_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SOURCE_PASSWORD", PASSWORD)
+    with PostgresServer() as server:
+        table = PostgresTable(server, "orders")
+        table.run("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)")
+        server.stop()
+        (server.folder / "data" / "standby.signal").touch()
+        server.start()
+        with pytest.raises(ReadFailed, match="the server is a replica"):
+            Bench(tmp_path, source=table.source(), files=None).run()
+
+
+def test_a_partition_waits_for_writers_of_the_whole_table(orders: PostgresTable, tmp_path: Path) -> None:
+    """An INSERT locks the partitioned table first, takes its value, and locks the partition last."""
+    orders.run(
+        "DROP TABLE orders", "CREATE TABLE whole (id bigserial, name text) PARTITION BY LIST (name)",
+        "CREATE TABLE orders PARTITION OF whole DEFAULT", "CREATE UNIQUE INDEX ON orders (id)",
+    )  # fmt: skip
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    with orders.session() as late:
+        late.execute("LOCK TABLE ONLY whole IN ROW EXCLUSIVE MODE")  # as an INSERT before it has found the partition
+        late.execute("SELECT nextval('whole_id_seq')")
+        orders.run("INSERT INTO whole (name) VALUES ('early')")
+        assert bench.run() == 0
+        late.execute("INSERT INTO whole VALUES (1, 'late')")
+    bench.run()
+    assert rows(bench, "id, name") == [(1, "late"), (2, "early")]
 
 
 def test_a_password_in_the_address_is_refused_and_masked() -> None:

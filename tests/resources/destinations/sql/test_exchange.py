@@ -255,3 +255,64 @@ def test_mysql_is_refused_by_name(request: pytest.FixtureRequest, tmp_path: Path
     for call in (made.check_exchange, lambda: made.exchange(work()), lambda: made.discard(REBUILT, [REBUILT])):
         with pytest.raises(NotAvailable, match="MySQL commits each RENAME TABLE at once, without the ledger"):
             call()
+
+
+def test_a_table_with_rows_of_another_pipeline_stays_where_it_is(place: Place) -> None:
+    """They would be in the old table afterwards, and be dropped with it."""
+    old, _ = both(place)
+    other = place.open("other", "tweets")
+    other.commit(begin("other", (0,)))
+    other.commit(batch(place, other.ledger()[1], {0: 2}))
+    before = seen(place)
+    refused = "table tweets has rows of pipeline other"
+    with pytest.raises(InvalidStatement, match=refused):
+        old.check_rebuild(NAMES, (NAMES,))
+    with pytest.raises(InvalidStatement, match=refused):
+        old.exchange(work())
+    assert seen(place) == before
+
+
+@pytest.mark.parametrize("name", [REBUILT, REPLACED])
+def test_a_table_with_a_name_that_a_rebuild_needs_is_not_touched(place: Place, name: str) -> None:
+    old = filled(place, "tweets", {0: 5})
+    place.sql(f"CREATE TABLE {name} (note VARCHAR(9))")
+    with pytest.raises(InvalidStatement, match=f"table {name} exists"):
+        old.check_rebuild(NAMES, (NAMES,))
+    place.sql(f"DROP TABLE {name}")
+    old.check_rebuild(NAMES, (NAMES,))
+    place.open(name, name).commit(begin(name, (0,)))
+    with pytest.raises(InvalidStatement, match=f"a ledger of pipeline {name} exists"):
+        old.check_rebuild(NAMES, (NAMES,))
+
+
+@pytest.mark.parametrize(
+    ("column", "lost"),
+    [
+        ("note VARCHAR(9) DEFAULT 'x'", "default of column note"),
+        ("twice BIGINT GENERATED ALWAYS AS (id * 2) STORED", "default of column twice"),
+        ("number BIGINT GENERATED ALWAYS AS IDENTITY", "identity of column number"),
+    ],
+    ids=["default", "generated", "identity"],
+)
+def test_values_that_the_database_makes_are_not_lost(place: Place, column: str, lost: str) -> None:
+    old, _ = both(place)
+    if not hasattr(place, "server") and "GENERATED" in column:
+        pytest.skip("DuckDB adds no such column to a table")
+    place.sql(f"ALTER TABLE tweets ADD COLUMN {column}")
+    with pytest.raises(InvalidStatement, match=f"an exchange would lose: {lost}"):
+        old.exchange(work())
+    place.sql(f"ALTER TABLE {REBUILT} ADD COLUMN {column}")
+    old.exchange(work())
+
+
+def test_the_page_tells_how_to_delete_what_an_earlier_rebuild_left(place: Place) -> None:
+    old, _ = both(place)
+    page = (Path(__file__).parents[4] / "docs/how-to/operate/rebuild.md").read_text(encoding="utf-8")
+    statements = page.partition("BEGIN;\n")[2].partition("COMMIT;")[0].replace("orders_rebuild", REBUILT)
+    kept = old.ledger(), place.rows()
+    with pytest.raises(InvalidStatement, match="table tweets_rebuild exists"):
+        old.check_rebuild(NAMES, (NAMES,))
+    for statement in statements.split(";\n")[:-1]:
+        place.sql(statement)
+    old.check_rebuild(NAMES, (NAMES,))
+    assert (old.ledger(), place.rows()) == kept and not place.rows(REBUILT)

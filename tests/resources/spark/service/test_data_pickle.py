@@ -27,6 +27,7 @@ from resources.lookups.reference_table import Here, Reference, packed
 from resources.object_store.config import StoreAccess
 from resources.schema_registry.config import Access
 from resources.secrets import Secret
+from resources.sources.open_source import connector_of
 from resources.spark.service import data_pickle
 from resources.spark.service.protocol import Answer, Request
 from resources.spark.task.projection_plan import shaped
@@ -68,6 +69,32 @@ def test_what_a_module_of_kpipe_imports_is_refused(name: str) -> None:
     module, _, member = name.partition(" ")
     with pytest.raises(pickle.UnpicklingError, match="is not data"):
         data_pickle.loads(f"c{module}\n{member}\n.".encode())
+
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "files": {"files": {"path": "/data/*.csv", "header": True}},
+    "objects": {
+        "files": "s3://bucket/*.jsonl",
+        "credentials": {"access.key.id": "{{ env('CANARY') }}", "secret.access.key": "{{ env('CANARY') }}"},
+    },
+    "postgres": {
+        "table": {"type": "postgres", "database": "postgresql://u@h/d", "name": "t", "column": "id"},
+        "credentials": {"password": "{{ env('CANARY') }}"},
+    },
+    "duckdb": {"table": {"type": "duckdb", "database": "/data/x.duckdb", "name": "t", "column": "id"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_source_arrives_as_it_was(name: str) -> None:
+    pipeline = Pipeline.model_validate(
+        {"name": "p", "source": SOURCES[name], "into": {"type": "kafka", "brokers": "b", "topic": "t"}, "format": {"type": "csv"}}
+    )
+    connector = connector_of(pipeline, {"CANARY": "canary"})
+    assert connector is not None
+    found = data_pickle.loads(data_pickle.dumps(connector))
+    assert type(found) is type(connector) and "canary" not in repr(found)
+    assert (found.place, found.pattern, list(found.secrets)) == (connector.place, connector.pattern, list(connector.secrets))
 
 
 FORMATS: dict[str, dict[str, Any]] = {
