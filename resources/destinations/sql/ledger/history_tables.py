@@ -79,7 +79,14 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
 
 
 def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
-    """Write the commit, its ranges, and the ends of the partitions."""
+    """Write the commit, its ranges, and the ends of the partitions.
+
+    Raises:
+        DestinationError: the batch is committed already, where neither a key nor a lane shows it.
+    """
+    if not dialect.keys and not commit.changes:
+        if connection.execute(f"SELECT 1 FROM {COMMITS.sql} WHERE batch_id = $1", [commit.id]).fetchone() is not None:
+            raise DestinationError(f"batch {commit.id} is committed already")
     COMMITS.insert(connection, dialect, [commit_row(commit, table, seq)])
     BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect)))
     _ends(connection, dialect, commit)
