@@ -51,7 +51,7 @@ def table_dataset(pipeline: Pipeline, table: str, home: Home) -> tuple[str, str]
         case "iceberg" | "delta" | "parquet":
             return _folder(into, table, home)
         case "ducklake":
-            address, folder = lake_place(pipeline, home)
+            address, _ = lake_place(pipeline, home)
             return f"ducklake://{address.rpartition('@')[2].partition('?')[0]}", f"main.{table}"
         case "kafka":
             brokers = into.brokers if isinstance(into.brokers, str) else ",".join(into.brokers or [])

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -22,6 +21,7 @@ from resources.destinations.ducklake.sql_dialect import DIALECT
 from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
 from resources.destinations.sql.ledger import duckdb_dialect
 from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.sql_dialect import Dialect
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection
 from resources.durable_files import sync_file_system
@@ -41,6 +41,7 @@ class DuckLakeEngine(DuckDBEngine):
     """
 
     dialect = DIALECT
+    exchange_refusal = "tables of a DuckLake are not renamed in one transaction"
     recovery_hint = "restore a backup of the catalog and its data folder; or continue in another lake (into.catalog)"
 
     def __init__(self, lake: FileLake | ServerLake, staging: Sequence[Path] = ()) -> None:
@@ -64,9 +65,9 @@ class DuckLakeEngine(DuckDBEngine):
         """See `Engine`: registered rows are not read."""
         return None
 
-    def create_ledger(self, connection: Connection) -> None:
+    def create_ledger(self, connection: Connection, dialect: Dialect = DIALECT) -> None:
         """See `Engine`."""
-        duckdb_dialect.create(connection, self.dialect)
+        duckdb_dialect.create(connection, dialect)
 
     def required(self, connection: Connection, table: str) -> list[str]:
         """See `Engine`."""
@@ -109,7 +110,7 @@ class DuckLakeEngine(DuckDBEngine):
 
     def violations(
         self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns
-    ) -> Sequence[Violation]:
+    ) -> list[Violation]:
         """See `Engine`."""
         rules: list[Rule] = [("NOT NULL", None, [name]) for name in data_files.required(connection, table)]
         return rejected(connection, table, commit, files, known, rules)

@@ -67,9 +67,7 @@ class _Engine(file_engine.Engine):
 def _sandbox(catalog: FileCatalog, path: Path, folders: Sequence[Path], temporary: str = "") -> duckdb.DuckDBPyConnection:
     ends = _BESIDE_SQLITE if catalog.sqlite else file_engine.BESIDE
     files = [f"{path}{end}" for end in ("", *ends)]
-    return closed(
-        files, [*map(str, folders)], temporary, SETTINGS, lambda connection: load(connection, catalog.extensions)
-    )
+    return closed(files, [*map(str, folders)], temporary, SETTINGS, lambda connection: load(connection, catalog.extensions))
 
 
 class FileLake(Database):

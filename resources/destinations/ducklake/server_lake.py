@@ -134,7 +134,11 @@ class ServerLake:
             secrets = self._secrets()
             try:
                 return closed(
-                    [], [*map(str, (self.data, *self.roots))], "", (), lambda made: self._attach(made, secrets)  # noqa: B023
+                    [],
+                    [*map(str, (self.data, *self.roots))],
+                    "",
+                    (),
+                    lambda made: self._attach(made, secrets),  # noqa: B023
                 )
             except duckdb.Error as error:
                 text = redact(" ".join(str(error).split()), secrets.values())
@@ -177,7 +181,7 @@ class _Idle:
             if found is None:
                 return None
             try:
-                found.execute(f"SELECT count(*) FROM {quote(f'__ducklake_metadata_{_NAME}')}.pg_catalog.pg_am").fetchone()
+                found.execute(f"SELECT 1 FROM {quote(f'__ducklake_metadata_{_NAME}')}.pg_catalog.pg_am LIMIT 1").fetchone()  # noqa: S608
             except duckdb.Error:
                 with suppress(duckdb.Error):
                     found.close()

@@ -21,7 +21,11 @@ from resources.destinations.sql.engine import TargetTable
 from resources.testing.place import Place
 from tests.servers.postgres import PASSWORD, PostgresServer
 
-KINDS = ("duckdb", "sqlite", "postgres")
+EXTENSIONS = {
+    "duckdb": ("ducklake",),
+    "sqlite": ("ducklake", "sqlite_scanner"),
+    "postgres": ("ducklake", "postgres_scanner"),
+}
 
 
 class DuckLakePlace(Place):
@@ -48,14 +52,13 @@ class DuckLakePlace(Place):
     def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """As any client opens the lake, under another name."""
         path = str(self.path).replace("'", "''")
+        options, address = f"DATA_PATH '{self.data}/'", f"sqlite:{path}" if self.kind == "sqlite" else path
         with duckdb.connect() as connection:
-            load(connection, {"duckdb": ["ducklake"], "sqlite": ["ducklake", "sqlite_scanner"]}.get(self.kind, ["ducklake", "postgres_scanner"]))
-            options = f"DATA_PATH '{self.data}/'"
+            load(connection, EXTENSIONS[self.kind])
             if self.server is not None:
-                connection.execute(f"CREATE SECRET (TYPE postgres, HOST '127.0.0.1', PORT {self.server.port}, USER 'loader', DATABASE 'postgres', PASSWORD '{PASSWORD}')")
+                secret = f"HOST '127.0.0.1', PORT {self.server.port}, USER 'loader', DATABASE 'postgres', PASSWORD '{PASSWORD}'"
+                connection.execute(f"CREATE SECRET (TYPE postgres, {secret})")
                 address, options = "postgres:", f"{options}, METADATA_SCHEMA '{self.schema}'"
-            else:
-                address = f"sqlite:{path}" if self.kind == "sqlite" else path
             connection.execute(f"ATTACH 'ducklake:{address}' AS elsewhere ({options})")
             connection.execute("USE elsewhere.main")
             yield connection
