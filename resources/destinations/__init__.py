@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["WITHOUT_NUL", "Home", "database_file", "open_destination", "required_columns", "summary"]
 
 
-#: Types of destinations whose strings cannot contain the character NUL.
-WITHOUT_NUL = frozenset({"postgres"})
+#: Types of destinations whose strings cannot contain the character NUL (of DuckLake: see ducklake/footers.py).
+WITHOUT_NUL = frozenset({"ducklake", "postgres"})
 
 
 class Home(Protocol):

@@ -11,6 +11,7 @@ from typing import Protocol
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from resources.destinations.duckdb.target_table import projection
+from resources.destinations.ducklake.footers import check_texts, has_far_times
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.sql.column_matching import by_shape, check_inserted
 from resources.destinations.staged_file_check import Proven
@@ -25,7 +26,7 @@ _READ = READ.format("?")
 
 
 class Lake(Protocol):
-    """What a lake's tables are made of."""
+    """Describe the places of a lake."""
 
     @property
     def data(self) -> Path:
@@ -57,15 +58,16 @@ def insert(connection: Connection, lake: Lake, table: str, commit: Commit, stage
 
     Raises:
         StagingFailed: a file has other columns than the commit, or another number of rows than reported.
-        SchemaConflict: a column's type cannot be converted to the table's.
+        SchemaConflict: a column's type cannot be converted to the table's, or a text contains the character NUL.
         DestinationError: a file cannot be written.
     """
+    check_texts(table, staged)
     plain = bool(staged) and _is_plain(connection, lake, table)
     folder, taken = LocalFolder(lake.data / _FOLDER), list[str]()
     stem = hashlib.sha256(f"{commit.id} {table}".encode()).hexdigest()[:32]
     for files in by_shape(staged):
         names, values = projection(connection, files[0], commit, known)
-        if plain and names == values:
+        if plain and names == values and not any(map(has_far_times, files)):
             for file in files:
                 name = f"{stem}-{len(taken):05}.parquet"
                 folder.take(file.path, name)

@@ -12,15 +12,19 @@ import duckdb
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from kpipe.schema.columns import Columns
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
 from resources.destinations.duckdb.constraint_violations import Rule, rejected
 from resources.destinations.duckdb.engine import DuckDBEngine
 from resources.destinations.ducklake import data_files
 from resources.destinations.ducklake.file_lake import FileLake
+from resources.destinations.ducklake.footers import check_texts
 from resources.destinations.ducklake.server_lake import ServerLake
 from resources.destinations.ducklake.sql_dialect import DIALECT
 from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
 from resources.destinations.sql.ledger import duckdb_dialect
 from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.sql_dialect import Dialect
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection
@@ -107,6 +111,11 @@ class DuckLakeEngine(DuckDBEngine):
     def insert(self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns) -> None:
         """See `Engine`."""
         data_files.insert(connection, self.lake, table, commit, files, known)
+
+    def merge(self, connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
+        """See `Engine`."""
+        check_texts(batch.table, batch.files.rows)
+        return super().merge(connection, batch)
 
     def violations(
         self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns

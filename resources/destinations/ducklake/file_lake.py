@@ -86,7 +86,7 @@ class FileLake(Database):
 
     @property
     def fresh(self) -> FileLake:
-        """Return the lake itself: each connection attaches the file anew."""
+        """Return the lake itself: each connection attaches the file again."""
         return self
 
     def hurry(self, seconds: float) -> None:
