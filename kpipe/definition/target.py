@@ -53,6 +53,7 @@ class Into(LakeOut, WebhookOut, TopicOut):
     @model_validator(mode="after")
     def _outlet(self) -> Into:
         check_outlet(self, self.type)
+        self.check_catalog(self.type)
         if self.type == "webhook" and (self.url is None) == ("url" not in self.credentials):
             msg = "type: webhook needs url" if self.url is None else "url is also set in credentials; remove one of them"
             raise ValueError(msg)

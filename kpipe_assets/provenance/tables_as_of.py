@@ -26,7 +26,7 @@ from resources.home import Home
 
 __all__ = ["AsOf", "TableState", "as_of", "to_dict"]
 
-_DATABASES = ("duckdb", "postgres", "mysql", "singlestore")
+_DATABASES = ("duckdb", "ducklake", "postgres", "mysql", "singlestore")
 _MOST_RANGES = 100  # ranges in a printed condition
 
 
@@ -253,8 +253,8 @@ def _database(
         if condition and again:
             notes.append(f"these offsets were read more than once, so their rows may be duplicated: {', '.join(again[:20])}")
         if condition:
-            name = table.replace('"', '""') if kind in ("duckdb", "postgres") else table.replace("`", "``")
-            quoted = f'"{name}"' if kind in ("duckdb", "postgres") else f"`{name}`"
+            name = table.replace('"', '""') if kind in ("duckdb", "ducklake", "postgres") else table.replace("`", "``")
+            quoted = f'"{name}"' if kind in ("duckdb", "ducklake", "postgres") else f"`{name}`"
             queries = (Query(kind, f"SELECT * FROM {quoted} WHERE {condition}"),) if kind != "parquet" else ()  # noqa: S608 - quoted
             if kind == "parquet":
                 notes.append(f"condition on the rows: {condition}")

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from kpipe.definition.pipeline import Pipeline, Source
 from kpipe.definition.target import Into
+from resources.destinations.ducklake_factory import lake_place
 from resources.home import Home
 from resources.object_store.uri import is_remote, split
 
@@ -49,6 +50,9 @@ def table_dataset(pipeline: Pipeline, table: str, home: Home) -> tuple[str, str]
             return f"postgres://{host}", f"{database}.{schema}.{table}"
         case "iceberg" | "delta" | "parquet":
             return _folder(into, table, home)
+        case "ducklake":
+            address, _ = lake_place(pipeline, home)
+            return f"ducklake://{address.rpartition('@')[2].partition('?')[0]}", f"main.{table}"
         case "kafka":
             brokers = into.brokers if isinstance(into.brokers, str) else ",".join(into.brokers or [])
             return topic_namespace(brokers), into.topic or table

@@ -15,6 +15,7 @@ from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import KeyRule
 from resources import extras
 from resources.destinations.credentials import rotating
+from resources.destinations.ducklake_factory import open_ducklake
 from resources.destinations.lakehouse_factory import open_delta, open_iceberg, open_parquet
 from resources.destinations.plugins import names, open_installed
 from resources.object_store.uri import is_remote, kind
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["WITHOUT_NUL", "Home", "database_file", "open_destination", "required_columns", "summary"]
 
 
-#: Types of destinations whose strings cannot contain the character NUL.
-WITHOUT_NUL = frozenset({"postgres"})
+#: Types of destinations whose strings cannot contain the character NUL (of DuckLake: see ducklake/footers.py).
+WITHOUT_NUL = frozenset({"ducklake", "postgres"})
 
 
 class Home(Protocol):
@@ -179,6 +180,7 @@ def _kafka(pipeline: Pipeline, home: Home) -> Destination:
 _TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {
     "duckdb": _duckdb,
     "delta": lambda pipeline, home: open_delta(pipeline, home, summary(pipeline)),
+    "ducklake": lambda pipeline, home: _sql(pipeline, open_ducklake(pipeline, home, _folders(pipeline, home))),
     "iceberg": lambda pipeline, home: open_iceberg(pipeline, home, summary(pipeline)),
     "kafka": _kafka,
     "parquet": lambda pipeline, home: open_parquet(pipeline, home, summary(pipeline)),

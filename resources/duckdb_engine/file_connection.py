@@ -95,6 +95,14 @@ class Database:
         with self._connected(read_only=False, row_bytes=row_bytes, functions=functions) as connection:
             yield connection
 
+    def _engine(self) -> Engine:
+        """Return the engine of this process for the file."""
+        return engine(self.path, self.roots)
+
+    def _initialize(self, path: Path) -> None:
+        """Write a new file."""
+        duckdb.connect(str(path)).close()  # DuckDB syncs it
+
     def _make(self) -> None:
         """Create a new file atomically: if DuckDB is killed while it creates one, the file cannot be opened.
 
@@ -104,7 +112,7 @@ class Database:
         self._check_name()
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
         try:
-            duckdb.connect(str(aside)).close()  # DuckDB syncs it
+            self._initialize(aside)
             with suppress(FileExistsError):  # another run has created it
                 os.link(aside, self.path)
             sync(self.path.parent)
@@ -129,7 +137,7 @@ class Database:
 
     def _open(self, read_only: bool, row_bytes: int, functions: bool) -> tuple[Engine, Connection]:
         self._check_name()
-        found = engine(self.path, self.roots)
+        found = self._engine()
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:
             try:

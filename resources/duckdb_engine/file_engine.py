@@ -25,10 +25,10 @@ from resources.duckdb_engine.row_groups import VECTOR_ROWS, RowSizes, choose
 from resources.duckdb_engine.sandbox import closed, literal, quote
 from resources.duckdb_engine.turns import Turn, Turns
 
-__all__ = ["Engine", "engine"]
+__all__ = ["BESIDE", "Engine", "engine"]
 
-# Suffixes of DuckDB's additional files, in versions 1.5 and 2.0.
-_BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".checkpoint.wal", ".recovery.wal")
+#: Suffixes of DuckDB's additional files, in versions 1.5 and 2.0.
+BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".checkpoint.wal", ".recovery.wal")
 _RESERVED = ("memory", "system", "temp", "")
 # Of an engine that does not merge row groups. Its commits checkpoint instead of writing a log, which takes three times the
 # memory of the rows: they are copied, and then written to a buffer.
@@ -63,7 +63,7 @@ class Engine:
         self._turns, self._taken = Turns(), dict[int, Turn]()
 
     def _made(self, merging: bool) -> duckdb.DuckDBPyConnection:
-        files = [f"{self._path}{end}" for end in ("", *_BESIDE)]
+        files = [f"{self._path}{end}" for end in ("", *BESIDE)]
         folders = [*map(str, self._roots), str(self._temporary)]
         return closed(files, folders, str(self._temporary), () if merging else _LARGE_ROWS)
 

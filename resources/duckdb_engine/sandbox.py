@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import duckdb
 
@@ -30,7 +30,11 @@ def literal(text: str) -> str:
 
 
 def closed(
-    files: Sequence[str], folders: Sequence[str], temporary: str = "", settings: Sequence[str] = ()
+    files: Sequence[str],
+    folders: Sequence[str],
+    temporary: str = "",
+    settings: Sequence[str] = (),
+    before: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Create an engine that can only access these files, and files in these folders.
 
@@ -39,8 +43,11 @@ def closed(
         folders: paths, resolved.
         temporary: folder for data that does not fit into memory; empty: no spilling.
         settings: additional settings, `name = value`.
+        before: loads extensions, and attaches what cannot be attached later.
     """
     made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary, "memory_limit": engine_setting()})
+    if before is not None:
+        before(made)
     allowed = ", ".join(literal(f"{folder}/") for folder in folders)
     # The order matters: each setting is locked by the next one.
     for setting in (

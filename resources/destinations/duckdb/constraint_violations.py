@@ -14,7 +14,10 @@ from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["violations"]
+__all__ = ["Rule", "rejected", "violations"]
+
+#: `CHECK` or `NOT NULL`, the expression of a CHECK, and the names of the columns.
+Rule = tuple[str, str | None, Sequence[str]]
 
 
 def violations(
@@ -29,12 +32,19 @@ def violations(
         staged: its staged files of rows.
         known: all columns of the table.
     """
-    rules = connection.execute(
+    rules: list[Rule] = connection.execute(
         "SELECT constraint_type, expression, constraint_column_names FROM duckdb_constraints()"
         " WHERE database_name = current_database() AND schema_name = 'main' AND lower(table_name) = lower($1)"
         " AND constraint_type IN ('CHECK', 'NOT NULL')",
         [table],
     ).fetchall()
+    return rejected(connection, table, commit, staged, known, rules)
+
+
+def rejected(
+    connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns, rules: Sequence[Rule]
+) -> list[tuple[int, int | None, str]]:
+    """Return the rows that rules reject; see `violations`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_tried AS SELECT * FROM {quote('main', table)} LIMIT 0")
     filled: set[str] = set()
     for files in by_shape(staged):

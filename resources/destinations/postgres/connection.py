@@ -182,6 +182,16 @@ class Server:
         self._key = tuple(sorted((name, str(value)) for name, value in {**known, "application_name": ""}.items())), identity
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Return libpq's parameters, without secrets."""
+        return dict(self._parameters)
+
+    @property
+    def secrets(self) -> Mapping[str, Secret]:
+        """Return the secrets; see `rotating`."""
+        return self._secrets
+
+    @property
     def place(self) -> str:
         """Return host, port and database, for messages."""
         host = self._parameters.get("host") or self._parameters.get("service") or "localhost"

@@ -60,6 +60,7 @@ class Dialect:
         micros: microseconds since 1970 UTC of the instant `{0}`.
         hits: `SELECT id, at, n`: table `{table}` has n rows with the offset `at`, which is in the range `id` of `kpipe_ranges`.
             `{topic}` is a condition that the row `t` and the range `b` are of one topic, or empty.
+        keys: whether tables have primary keys.
         sums: whether `hits` is `SELECT id, n, again, summed` instead: n rows, rows that repeat an offset, the sum of the offsets.
     """
 
@@ -80,6 +81,7 @@ class Dialect:
     place: str = "current_database()"
     drop_temporary: str = "DROP TABLE"
     sums: bool = False
+    keys: bool = True
 
     def name(self, table: str) -> str:
         """Return a table's name as SQL."""

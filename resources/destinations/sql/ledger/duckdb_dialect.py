@@ -90,10 +90,10 @@ def exists(connection: Connection, name: str) -> bool:
     return True
 
 
-def create(connection: Connection) -> None:
+def create(connection: Connection, dialect: Dialect = DIALECT) -> None:
     """Create missing tables and views of the ledger, inside the current transaction."""
-    table_definitions.create(connection, DIALECT)
-    format_table.upgrade(connection, DIALECT)
+    table_definitions.create(connection, dialect)
+    format_table.upgrade(connection, dialect)
 
 
 def is_damage(error: Exception) -> bool:

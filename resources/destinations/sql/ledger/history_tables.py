@@ -79,10 +79,20 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
 
 
 def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
-    """Write the commit, its ranges, and the ends of the partitions."""
+    """Write the commit, its ranges, and the ends of the partitions.
+
+    Raises:
+        DestinationError: the batch is committed already, where neither a key nor a lane shows it.
+    """
+    if not dialect.keys and not commit.changes and _is_committed(connection, commit.id):
+        raise DestinationError(f"batch {commit.id} is committed already")
     COMMITS.insert(connection, dialect, [commit_row(commit, table, seq)])
     BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect)))
     _ends(connection, dialect, commit)
+
+
+def _is_committed(connection: Connection, batch: str) -> bool:
+    return connection.execute(f"SELECT 1 FROM {COMMITS.sql} WHERE batch_id = $1", [batch]).fetchone() is not None
 
 
 def _ends(connection: Connection, dialect: Dialect, commit: Commit) -> None:

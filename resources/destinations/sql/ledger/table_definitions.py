@@ -46,7 +46,7 @@ class Table:
     def ddl(self, dialect: Dialect) -> str:
         """Return the statement that creates the table."""
         parts = [f"{quote(name)} {dialect.column(name, kind, name in self.key)}" for name, kind in self.columns.items()]
-        if self.key:
+        if self.key and dialect.keys:
             parts.append(f"PRIMARY KEY ({', '.join(map(quote, self.key))})")
         return f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(parts)}){dialect.ending()}"
 

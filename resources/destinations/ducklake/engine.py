@@ -1,0 +1,129 @@
+"""Load a DuckLake: the engine of `SqlDestination`."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import duckdb
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import DestinationError
+from kpipe.schema.columns import Columns
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.duckdb.constraint_violations import Rule, rejected
+from resources.destinations.duckdb.engine import DuckDBEngine
+from resources.destinations.ducklake import data_files
+from resources.destinations.ducklake.file_lake import FileLake
+from resources.destinations.ducklake.footers import check_texts
+from resources.destinations.ducklake.server_lake import ServerLake
+from resources.destinations.ducklake.sql_dialect import DIALECT
+from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
+from resources.destinations.sql.ledger import duckdb_dialect
+from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.sql_dialect import Dialect
+from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.file_connection import Connection
+from resources.durable_files import sync_file_system
+
+__all__ = ["DuckLakeEngine"]
+
+# Words of a conflict that DuckLake or its catalog reports at COMMIT, or when a change is written.
+_CONFLICTS = ("onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint")
+
+
+class DuckLakeEngine(DuckDBEngine):
+    """A lake; tables are in its schema main.
+
+    Args:
+        lake: catalog and data folder.
+        staging: folders of staged files; nothing else on the machine can be read through a connection.
+    """
+
+    dialect = DIALECT
+    exchange_refusal = "tables of a DuckLake are not renamed in one transaction"
+    recovery_hint = "restore a backup of the catalog and its data folder; or continue in another lake (into.catalog)"
+
+    def __init__(self, lake: FileLake | ServerLake, staging: Sequence[Path] = ()) -> None:
+        super().__init__(Path("unused"), staging)
+        self.lake = lake
+        self.database = lake  # type: ignore[assignment]
+
+    def describe(self) -> str:
+        """See `Engine`."""
+        return self.lake.catalog.describe()
+
+    def hurry(self, seconds: float) -> None:
+        """See `Engine`."""
+        self.lake.hurry(seconds)
+
+    def reading_fresh(self) -> AbstractContextManager[Connection]:
+        """See `Engine`."""
+        return self.lake.fresh.read()
+
+    def batch_bytes(self, record_bytes: float) -> int | None:
+        """See `Engine`: registered rows are not read."""
+        return None
+
+    def create_ledger(self, connection: Connection, dialect: Dialect = DIALECT) -> None:
+        """See `Engine`."""
+        duckdb_dialect.create(connection, dialect)
+
+    def required(self, connection: Connection, table: str) -> list[str]:
+        """See `Engine`."""
+        return [name for name in data_files.required(connection, table) if not name.lower().startswith("_kafka_")]
+
+    def primary_key(self, connection: Connection, table: str) -> tuple[str, ...]:
+        """See `Engine`: DuckLake has no keys."""
+        return ()
+
+    def classify(self, error: Exception, step: str) -> ErrorClass:
+        """See `Engine`."""
+        found = super().classify(error, step)
+        if not isinstance(error, (duckdb.TransactionException, duckdb.IOException, duckdb.ConstraintException)):
+            return found
+        conflict = any(word in str(error) for word in _CONFLICTS)
+        return ErrorClass(conflict, found.refused and not conflict, found.damage, found.busy, hint=found.hint)
+
+    def begin(self, connection: Connection, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:
+        """See `Engine`. Changing one row fences the commit: two transactions that only insert would both commit."""
+        found = super().begin(connection, pipeline, tables)
+        if found[0]:
+            self.dialect.change(connection, f"UPDATE {FORMAT.sql} SET version = version")
+        return found
+
+    def commit(self, connection: Connection) -> None:
+        """See `Engine`. DuckLake writes Parquet files without syncing them, and a power cut would lose them.
+
+        Raises:
+            DestinationError: the disk failed.
+        """
+        try:
+            sync_file_system(self.lake.data)
+        except OSError as error:
+            raise DestinationError(f"{self.lake.data}: {error.strerror or error}", "check the disk, then run it again") from error
+        super().commit(connection)
+
+    def insert(self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns) -> None:
+        """See `Engine`."""
+        data_files.insert(connection, self.lake, table, commit, files, known)
+
+    def merge(self, connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
+        """See `Engine`."""
+        check_texts(batch.table, batch.files.rows)
+        return super().merge(connection, batch)
+
+    def violations(
+        self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns
+    ) -> list[Violation]:
+        """See `Engine`."""
+        rules: list[Rule] = [("NOT NULL", None, [name]) for name in data_files.required(connection, table)]
+        return rejected(connection, table, commit, files, known, rules)
+
+    def lost_by_exchange(self, connection: Connection, live: str, rebuilt: str) -> Sequence[str]:
+        """See `Engine`: there are no indexes and constraints."""
+        return ()
