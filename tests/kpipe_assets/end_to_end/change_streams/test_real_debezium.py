@@ -66,7 +66,7 @@ class Follower:
 
     def catch_up(self, number: int) -> int:
         """Run until the row that marks the end of a part is there; return how many runs failed."""
-        failed, deadline = 0, time.monotonic() + 400
+        failed, deadline = 0, time.monotonic() + 200
         while True:
             done = self.kpipe("run", self.name, status=None)
             # Debezium repeats events after a crash: an update of a row that a repeated event will delete waits for that.
