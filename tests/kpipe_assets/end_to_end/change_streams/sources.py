@@ -42,7 +42,7 @@ class Source:
         self.counts = dict.fromkeys(
             ("transactions", "rollbacks", "inserts", "updates", "keys", "deletes", "large", "truncates", "columns"), 0
         )
-        self.columns = ["id", "name", "big", "n", "at", "flag", "data"]
+        self.columns = ["id", "name", "big", "n", "made", "flag", "data"]
         self.ids: set[int] = set()
         self.large: set[int] = set()  # ids with a value beside the row, which a changed key leaves out of the log
 
@@ -159,7 +159,7 @@ class Source:
             "name": chance.choice([None, "", "é'\\\n", f"n{chance.random()}"]),
             "big": "".join(chance.choices("abcdefghij", k=chance.choice([3, 6000]))),  # 6,000 bytes are not in the row
             "n": chance.choice([None, f"{chance.uniform(-(10**8), 10**8):.3f}"]),
-            "at": chance.choice([None, day]),
+            "made": chance.choice([None, day]),
             "flag": chance.choice([None, True, False]),
             "data": chance.choice([None, chance.randbytes(5)]),
         }[name]
@@ -179,7 +179,7 @@ class PostgresSource(Source):
         self.server, self.schema = server, server.schema()
         self.topic = f"{self.schema}.{self.schema}.items"
         server.sql(
-            f"CREATE TABLE {self.schema}.items (id int PRIMARY KEY, name text, big text, n numeric(12,3), at timestamp(6),"
+            f"CREATE TABLE {self.schema}.items (id int PRIMARY KEY, name text, big text, n numeric(12,3), made timestamp(6),"
             " flag boolean, data bytea)"
         )
         server.sql(f"ALTER TABLE {self.schema}.items ALTER COLUMN big SET STORAGE EXTERNAL")
@@ -218,7 +218,7 @@ class MariaSource(Source):
         self.server, self.database, self.brokers = server, server.database(), brokers
         self.topic = f"{self.database}.{self.database}.items"
         server.sql(
-            f"CREATE TABLE {self.database}.items (id int PRIMARY KEY, name text, big longtext, n decimal(12,3), at datetime(6),"
+            f"CREATE TABLE {self.database}.items (id int PRIMARY KEY, name text, big longtext, n decimal(12,3), made datetime(6),"
             " flag boolean, data varbinary(20)) CHARACTER SET utf8mb4"
         )
         server.sql(f"CREATE USER IF NOT EXISTS debezium@'%' IDENTIFIED BY '{MARIA_PASSWORD}'")
