@@ -20,11 +20,11 @@ _ONLY = {
     "booleans": ("json",),
     "mapping": ("json", "avro", "protobuf"),
     "schema": ("json", "avro", "protobuf"),
-    "registry": ("json", "avro", "protobuf"),
+    "registry": ("json", "avro", "protobuf", "debezium"),
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
-    **dict.fromkeys(("truncate", "types", "unavailable"), ("debezium",)),
+    **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
 }  # fmt: skip
@@ -84,10 +84,11 @@ class Format(Model):
         null_quoted: whether that text is NULL in quotes, too.
         skip_lines: number of first lines of every record to leave out.
         definition: the schema (`schema` in YAML) of Avro, Protobuf or JSON Schema, as text.
-        registry: address of a schema registry.
+        registry: address of a schema registry; with Debezium records and keys are Avro.
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
+        envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
         types: for Debezium without schemas, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
@@ -112,6 +113,7 @@ class Format(Model):
     descriptors: str | None = None
     message: str | None = None
     validated: bool = Field(default=False, alias="validate")
+    envelope: Literal["debezium", "flat", "maxwell", "canal"] = "debezium"
     truncate: Literal["apply", "fail", "skip"] = "apply"
     types: dict[Target, str] = Field(default_factory=dict)
     unavailable: str = Field(default="__debezium_unavailable_value", min_length=1)

@@ -130,7 +130,7 @@ def _target(fields: dict[str, Any], typed: bool, sink: bool) -> Iterator[str]:
     for group, part in (("format", values), ("key_format", key or {})):
         if part.pop("booleans", "json") == "json" and part.get("type", "json") == "json" and "mapping" in part:
             rest[group] = {"booleans": "json"}  # with a list of paths, the default of a statement is `number`
-        more = {name: part.pop(name) for name in ("truncate", "types", "unavailable") if name in part}
+        more = {name: part.pop(name) for name in ("envelope", "truncate", "types", "unavailable") if name in part}
         if more:
             rest[group] = more
     if names == []:  # a list of columns cannot be empty

@@ -123,7 +123,7 @@ def check_formats(pipeline: Pipeline) -> None:
 
 def _check_changes(pipeline: Pipeline, where: str) -> None:
     """Check a definition of change events: records and keys have one format, and no program reads them."""
-    from resources.decode.debezium.decoder import declared_types
+    from resources.decode.debezium.images import declared_types
 
     if pipeline.key_format is not None:
         what = f"{where}format: debezium with key_format: keys are Debezium's, too"

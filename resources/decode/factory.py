@@ -54,7 +54,7 @@ def decoder(
     if kind.type == "debezium":
         from resources.decode.debezium.decoder import DebeziumDecoder
 
-        made: Decoder = DebeziumDecoder(kind, columns, unique, keeps)
+        made: Decoder = DebeziumDecoder(kind, columns, unique, keeps, access)
     elif key is None:
         made = _decoder(kind, columns, access, "value", bound)
     else:
@@ -141,7 +141,7 @@ def sampled(
 def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str, bound: Bound) -> Columns:
     if kind.type != "json" or (kind.validated and kind.mapping is None):
         if kind.type == "debezium":
-            return decoder(kind, Columns(), bound=bound).decode(Payloads.of(payloads)).new_columns
+            return decoder(kind, Columns(), access=access, bound=bound).decode(Payloads.of(payloads)).new_columns
         return Bounded(_decoder(kind, Columns(), access, name, bound), bound).decode(Payloads.of(payloads)).new_columns
     if kind.registry is not None:
         block = Payloads.of(payloads)

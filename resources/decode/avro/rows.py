@@ -46,6 +46,18 @@ class Reader:
             raise Reject(f"{len(data) - found.at} bytes after the datum: not written with this schema")
         return members
 
+    def document(self, data: bytes) -> dict[str, Any]:
+        """Return all fields as JSON values; bytes are text of their Latin-1 characters.
+
+        Raises:
+            Reject: the bytes are not one datum of the schema.
+        """
+        found = _Datum(self._nodes, data)
+        members = found.record(self._nodes[0], "", 0, True)
+        if found.at != len(data):
+            raise Reject(f"{len(data) - found.at} bytes after the datum: not written with this schema")
+        return members
+
     def leaves(self) -> Leaves:
         """Return the functions that convert parts carried as bytes to JSON text."""
         found: Leaves = {}

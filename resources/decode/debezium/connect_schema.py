@@ -51,8 +51,8 @@ class Plan:
         return found
 
 
-def plan(schema: Any) -> Plan:
-    """Return the plan of a struct's schema.
+def plan(schema: Any, depth: int = 0) -> Plan:
+    """Return the plan of a struct's schema, which is in that many others.
 
     Raises:
         Reject: it is not a schema of Kafka Connect.
@@ -64,7 +64,7 @@ def plan(schema: Any) -> Plan:
         name = field.get("field") if isinstance(field, Mapping) else None
         if not isinstance(name, str):
             raise Reject("a field of the schema has no name")
-        kind, convert = _field(field, 1)
+        kind, convert = _field(field, depth + 1)
         names.append(name)
         kinds.append(kind)
         converts.append(convert)
@@ -105,7 +105,7 @@ def _field(schema: Mapping[str, Any], depth: int) -> tuple[Type, Convert]:
             return MapOf(item), _entries(convert)
         return JSON, as_json
     if kind == "struct":
-        inner = plan(schema)
+        inner = plan(schema, depth)
         if not inner.columns:
             return JSON, as_json
         return Struct(inner.columns.items), _members(inner)

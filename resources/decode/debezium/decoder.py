@@ -2,204 +2,29 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from kpipe.definition.formats import Format
-from kpipe.errors import InvalidPipeline
-from kpipe.schema.columns import Columns, Type
-from kpipe.tables.changes import EMPTIES, UNCHANGED, marks
+from kpipe.schema.columns import Columns
+from kpipe.tables.changes import EMPTIES, UNCHANGED
 from resources.decode.block import Decoded, Payloads
-from resources.decode.convert import Fitting
-from resources.decode.debezium.connect_schema import Plan, as_json
-from resources.decode.debezium.events import Changes, Image, Keys, unavailable_values
-from resources.decode.debezium.semantic_types import Convert, semantic
-from resources.decode.json.decoder import JsonDecoder
+from resources.decode.debezium.envelopes import Change, Image
+from resources.decode.debezium.events import Changes, Keys
+from resources.decode.debezium.images import Images
 from resources.decode.json.rows import Reject
-from resources.duckdb_engine.arrow_types import schema, staged_type
+from resources.schema_registry.config import Access
 
-__all__ = ["ChangeKeys", "DebeziumDecoder", "declared_types"]
+__all__ = ["ChangeKeys", "DebeziumDecoder"]
 
-_MOST_PLANS = 64
 EVERY = Image({}, None)
 """In place of a row: all rows."""
 _TRUNCATED = (
     "a TRUNCATE of the source's table",
     "set format.truncate: apply to delete all rows (DuckDB, PostgreSQL, MySQL), or skip to keep them",
 )
-
-
-def declared_types(kind: Format) -> dict[str, tuple[Type, Convert]]:
-    """Return the semantic types that `format.types` declares, by column in lower case.
-
-    Raises:
-        InvalidPipeline: a name is not a semantic type.
-    """
-    found = {}
-    for name, text in kind.types.items():
-        try:
-            one = semantic(text, {})
-        except Reject as error:
-            raise InvalidPipeline(
-                f"format.types.{name}: {text}: {error}", "write its name with the scale: ...Decimal(2)"
-            ) from None
-        if one is None:
-            raise InvalidPipeline(
-                f"format.types.{name}: unknown semantic type {text!r}",
-                "write a name such as io.debezium.time.MicroTimestamp, org.apache.kafka.connect.data.Decimal(2) or bytes",
-            )
-        found[name.lower()] = one
-    return found
-
-
-@dataclass
-class _Rows:
-    """Rows of one schema: positions of their payloads, and images."""
-
-    plan: Plan | None
-    at: list[int] = field(default_factory=list)
-    images: list[Image] = field(default_factory=list)
-
-
-class _Images:
-    """Converter of images to the columns of a table.
-
-    Args:
-        kind: the format.
-        columns: the columns.
-    """
-
-    def __init__(self, kind: Format, columns: Columns) -> None:
-        self._columns = columns
-        self._declared = declared_types(kind)
-        self._unavailable = unavailable_values(kind.unavailable)
-        self._fittings: OrderedDict[int, tuple[Plan, Fitting]] = OrderedDict()
-        named = [(name, item) for name, item in columns if name.lower() in self._declared]
-        self._typed = Columns(tuple(named))
-        self._json = JsonDecoder(columns.without(self._declared))
-
-    def table(self, rows: Sequence[tuple[int, Image]], count: int) -> Decoded:
-        """Return the rows with the column `UNCHANGED`; `kept` and `rejects` have the positions of `rows`.
-
-        Args:
-            rows: position and image, in the order of the positions.
-            count: payloads of the block.
-        """
-        groups: OrderedDict[int, _Rows] = OrderedDict()
-        for at, image in rows:
-            group = groups.setdefault(id(image.plan), _Rows(image.plan))
-            group.at.append(at)
-            group.images.append(image)
-        parts, kept, rejects, new = [], [], list[tuple[int, str]](), Columns()
-        for group in groups.values():
-            make = self._planned if group.plan is not None else self._plain
-            table, good, bad, more = make(group)
-            parts.append(table)
-            kept.append(np.asarray(group.at, np.int64)[good])
-            rejects += [(group.at[index], why) for index, why in bad.items()]
-            new = new.joined(more, apart=True)
-        if not parts:
-            return Decoded(self._empty(), 0, [])
-        places, table = np.concatenate(kept), pa.concat_tables(parts)
-        if len(parts) > 1:
-            order = np.argsort(places, kind="stable")
-            places, table = places[order], table.take(pa.array(order))
-        whole = len(places) == count
-        return Decoded(table, len(places), None if whole else places.tolist(), sorted(rejects), new)
-
-    def _empty(self) -> pa.Table:
-        return schema(self._columns).empty_table().append_column(UNCHANGED, pa.array([], pa.string()))
-
-    def _planned(self, group: _Rows) -> tuple[pa.Table, np.ndarray[Any, Any], dict[int, str], Columns]:
-        plan = group.plan
-        assert plan is not None
-        fitting = self._fitting(plan)
-        names, bad = plan.columns.names(), dict[int, str]()
-        values: list[list[Any]] = []
-        held, flags = [], []
-        for index, image in enumerate(group.images):
-            kept = self._kept(image.values)
-            row = image.values if not kept else {name: item for name, item in image.values.items() if name not in kept}
-            try:
-                values.append(plan.row(row))
-            except Reject as error:
-                bad[index] = str(error)
-                continue
-            held.append(index)
-            flags.append(self._marks(kept))
-        arrays = [
-            pa.array([row[at] for row in values], staged_type(kind)) for at, (_, kind) in enumerate(plan.columns)
-        ] or [pa.nulls(len(values))] * len(names)  # fmt: skip
-        table, reasons = fitting.fit(arrays, len(values))
-        for row_at, why in reasons.items():
-            bad[held[row_at]] = why
-        return self._good(table, np.asarray(held, np.int64), flags, bad, fitting.new if values else Columns())
-
-    def _plain(self, group: _Rows) -> tuple[pa.Table, np.ndarray[Any, Any], dict[int, str], Columns]:
-        """Convert images without a schema: as JSON, but for the declared types."""
-        texts, bad = list[bytes](), dict[int, str]()
-        flags = list[str | None]()
-        typed: dict[str, list[Any]] = {name: [] for name in self._declared}
-        spelled: dict[str, str] = {}
-        for index, image in enumerate(group.images):
-            kept, rest = self._kept(image.values), dict[str, Any]()
-            found = dict.fromkeys(typed)
-            for name, item in image.values.items():
-                if name.lower() not in typed:
-                    rest[name] = None if name in kept else item
-                    continue
-                spelled.setdefault(name.lower(), name)
-                try:
-                    found[name.lower()] = None if item is None or name in kept else self._declared[name.lower()][1](item)
-                except Reject as error:
-                    bad.setdefault(index, f"{name[:40]}: {error}")
-            for name, value in found.items():
-                typed[name].append(value)
-            texts.append(as_json(rest).encode())
-            flags.append(self._marks(kept))
-        decoded = self._json.decode(Payloads.of(texts))
-        bad = {**dict(decoded.rejects), **bad}
-        good = np.arange(len(texts)) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
-        natural = Columns(tuple((spelled.get(name, name), kind) for name, (kind, _) in self._declared.items()))
-        fitting = Fitting(natural, self._typed)
-        arrays = [pa.array(typed[name.lower()], staged_type(kind)) for name, kind in natural]
-        table, reasons = fitting.fit(arrays, len(texts)) if natural else (pa.table({}), dict[int, str]())
-        bad = {**reasons, **bad}
-        take = pa.array(good)
-        columns = {name: table.column(name).take(take) for name in self._typed.names()}
-        columns |= dict(zip(decoded.table.column_names, decoded.table.columns, strict=True))
-        names = self._columns.names()
-        whole = pa.table([columns[name] for name in names], names=list(names)) if names else pa.table({})
-        new = decoded.new_columns.joined(Columns(tuple((n, k) for n, k in fitting.new if n.lower() in spelled)))
-        return self._good(whole, good, [flags[at] for at in good.tolist()], bad, new)
-
-    def _good(
-        self, table: pa.Table, held: np.ndarray[Any, Any], flags: Sequence[str | None], bad: dict[int, str], new: Columns
-    ) -> tuple[pa.Table, np.ndarray[Any, Any], dict[int, str], Columns]:
-        """Add the column of unchanged values, and leave out rows with a reason."""
-        table = pa.table([*table.columns, pa.array(flags, pa.string())], names=[*table.column_names, UNCHANGED])
-        stay = ~np.isin(held, list(bad))
-        return (table if stay.all() else table.filter(pa.array(stay))), held[stay], bad, new
-
-    def _kept(self, values: Mapping[str, Any]) -> set[str]:
-        """Return the members whose value did not change and is not in the event."""
-        return {name for name, item in values.items() if item is not None and self._unavailable(item)}
-
-    def _marks(self, kept: set[str]) -> str | None:
-        return marks(name for name in kept if name in self._columns)
-
-    def _fitting(self, plan: Plan) -> Fitting:
-        found = self._fittings.get(id(plan))
-        if found is None:
-            found = self._fittings[id(plan)] = plan, Fitting(plan.columns, self._columns)
-            if len(self._fittings) > _MOST_PLANS:
-                self._fittings.popitem(last=False)
-        return found[1]
 
 
 class ChangeKeys:
@@ -209,20 +34,21 @@ class ChangeKeys:
         kind: the format.
         columns: names and types of the key columns.
         keeps: whether keys have the column `EMPTIES`, for a delete of all rows.
+        access: settings of the schema registry.
     """
 
-    def __init__(self, kind: Format, columns: Columns, keeps: bool = True) -> None:
+    def __init__(self, kind: Format, columns: Columns, keeps: bool = True, access: Access | None = None) -> None:
         self._names = {name.lower() for name in columns.names()}
-        self._columns, self._images, self._keys, self._keeps = columns, _Images(kind, columns), Keys(), keeps
+        self._columns, self._images, self._keys, self._keeps = columns, Images(kind, columns), Keys(kind, access), keeps
 
     def read(self, keys: pa.Array) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each key, and by position the reasons of invalid keys."""
-        return self.chosen([self._image(key) for key in keys.to_pylist()])
+        return self.chosen(self._read(keys.to_pylist(), "a tombstone without a key"))
 
     def deleted(self, before: Sequence[Image | None], keys: Sequence[bytes | None]) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each delete: from the record's key, or if that lacks a key column, from the row before."""
-        pairs = zip(before, keys, strict=True)
-        return self.chosen([image if image is EVERY else self._of_delete(image, key) for image, key in pairs])
+        pairs = zip(before, self._read(keys, "a delete without a key"), strict=True)
+        return self.chosen([image if image is EVERY else self._of_delete(image, found) for image, found in pairs])
 
     def chosen(self, images: Sequence[Image | str]) -> tuple[pa.Table, dict[int, str]]:
         """Return one row for each image; a text is the reason why there is none."""
@@ -244,18 +70,21 @@ class ChangeKeys:
             table = table.append_column(EMPTIES, every)
         return table, reasons
 
-    def _image(self, key: bytes | None) -> Image | str:
-        if key is None:
-            return "a tombstone without a key"
-        try:
-            found = self._keys.read(key)
-        except Reject as error:
-            return f"key: {error}"
-        lacking = sorted(self._names - {name.lower() for name in found.values})
-        return found if not lacking else f"key: it has no {lacking[0]}, which is in into.key"
+    def _read(self, keys: Sequence[bytes | None], without: str) -> list[Image | str]:
+        """Return each key, or the reason why there is none; `without` is the reason of a record without one."""
+        there = [at for at, key in enumerate(keys) if key is not None]
+        found = self._keys.read([key for key in keys if key is not None])
+        images: list[Image | str] = [without] * len(keys)
+        for index, at in enumerate(there):
+            image = found[index]
+            if isinstance(image, Reject):
+                images[at] = f"key: {image}"
+                continue
+            lacking = sorted(self._names - {name.lower() for name in image.values})
+            images[at] = image if not lacking else f"key: it has no {lacking[0]}, which is in into.key"
+        return images
 
-    def _of_delete(self, before: Image | None, key: bytes | None) -> Image | str:
-        found = self._image(key) if key is not None else "a delete without a key"
+    def _of_delete(self, before: Image | None, found: Image | str) -> Image | str:
         if not isinstance(found, str) or before is None:
             return found
         return before if self._names <= {name.lower() for name in before.values} else found
@@ -272,6 +101,7 @@ class DebeziumDecoder:
         columns: the payload columns.
         unique: columns of the table's key; empty in a sample, which deletes nothing.
         keeps: whether the destination keeps values that an update left out.
+        access: settings of the schema registry.
 
     Raises:
         InvalidPipeline: `format.types` names an unknown type.
@@ -279,10 +109,18 @@ class DebeziumDecoder:
 
     takes_nulls = False
 
-    def __init__(self, kind: Format, columns: Columns, unique: Columns | None = None, keeps: bool = True) -> None:
+    def __init__(
+        self,
+        kind: Format,
+        columns: Columns,
+        unique: Columns | None = None,
+        keeps: bool = True,
+        access: Access | None = None,
+    ) -> None:
         self._kind, self._keeps = kind, keeps
-        self._changes, self._images = Changes(), _Images(kind, columns)
-        self._keys = ChangeKeys(kind, unique, keeps) if unique else None
+        self._unique = {name.lower() for name in unique.names()} if unique else set[str]()
+        self._changes, self._images = Changes(kind, access), Images(kind, columns)
+        self._keys = ChangeKeys(kind, unique, keeps, access) if unique else None
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -290,15 +128,14 @@ class DebeziumDecoder:
         deletes: list[tuple[int, Image | None]] = []
         rejects: list[tuple[int, str]] = []
         stops: list[tuple[int, str, str]] = []
-        for at in range(len(payloads)):
-            try:
-                change = self._changes.read(payloads[at])
-            except Reject as error:
-                rejects.append((at, str(error)))
-                continue
-            if change.what == "row":
+        for at, change in sorted(self._changes.read(payloads), key=lambda one: one[0]):
+            if isinstance(change, Reject):
+                rejects.append((at, str(change)))
+            elif change.what == "row":
                 assert change.row is not None
                 rows.append((at, change.row))
+                if self._moved(change):
+                    stops.append((at, *_MOVED))
             elif change.what == "delete":
                 deletes.append((at, change.row))
             elif change.what == "truncate" and self._kind.truncate != "skip":
@@ -322,7 +159,22 @@ class DebeziumDecoder:
         table = made.table if self._keeps else made.table.drop_columns([UNCHANGED])
         return Decoded(table, made.rows, made.kept, rejects, made.new_columns, (), gone, keyed, sorted(stops))
 
+    def _moved(self, change: Change) -> bool:
+        """Return whether an update changed the key: one record would be a delete and a row."""
+        if not change.old or change.row is None:
+            return False
+        old = {name.lower(): item for name, item in change.old.items()}
+        return any(
+            name.lower() in old and old[name.lower()] != item
+            for name, item in change.row.values.items()
+            if name.lower() in self._unique
+        )
 
+
+_MOVED = (
+    "an update changed the primary key in one event, which would be a delete and a row",
+    "let Debezium write the topic: it writes two events",
+)
 _UNKEPT = (
     "an update left out a large value that it did not change: this destination cannot keep the value of the row",
     "set REPLICA IDENTITY FULL for the source's table, or load into DuckDB, PostgreSQL or MySQL",

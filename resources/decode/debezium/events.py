@@ -6,50 +6,35 @@ import hashlib
 import json
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
-from resources.decode.debezium.connect_schema import Plan, plan
+from kpipe.definition.formats import Format
+from resources.decode.block import Payloads
+from resources.decode.debezium.connect_schema import plan
+from resources.decode.debezium.envelopes import ENVELOPES, Change, Image
 from resources.decode.json.rows import Reject, load
+from resources.schema_registry.config import Access
 
-__all__ = ["Change", "Changes", "Image", "Keys", "unavailable_values"]
+__all__ = ["Changes", "Documents", "JsonDocuments", "Keys", "unavailable_values"]
 
 Made = TypeVar("Made")
+Out = TypeVar("Out", covariant=True)
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
 _MOST_SCHEMAS = 64
-_ROWS, _OTHERS = ("c", "r", "u"), {"d": "delete", "t": "truncate", "m": "message"}
 
 
-@dataclass(frozen=True)
-class Image:
-    """A row of the source, or its key.
+class Documents(Protocol[Out]):
+    """Reader of messages."""
 
-    Attributes:
-        values: the members, as JSON.
-        plan: of the schema; None: the message has none.
-    """
-
-    values: Mapping[str, Any]
-    plan: Plan | None
+    def read(self, payloads: Payloads) -> Iterator[tuple[int, Any, Out | None]]:
+        """Yield for each message position, value and what belongs to its schema; a `Reject` in place of an invalid value."""
+        ...
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of the source's table.
-
-    Attributes:
-        what: `row` (insert, update or snapshot), `delete`, `truncate` or `message`.
-        row: the row after the change; of a delete the row before it, as far as the source logs it.
-    """
-
-    what: str
-    row: Image | None
-
-
-class _Documents(Generic[Made]):
-    """Reader of messages, which parses a schema once: the converter writes it first, with the same bytes in each message.
+class JsonDocuments(Generic[Made]):
+    """Reader of messages in JSON, which parses a schema once: the converter writes it first, with the same bytes in each message.
 
     Args:
         make: creates what a schema is for; raises Reject.
@@ -59,7 +44,16 @@ class _Documents(Generic[Made]):
         self._make = make
         self._made: OrderedDict[bytes, Made] = OrderedDict()
 
-    def read(self, payload: bytes) -> tuple[Any, Made | None]:
+    def read(self, payloads: Payloads) -> Iterator[tuple[int, Any, Made | None]]:
+        """See `Documents`."""
+        for at in range(len(payloads)):
+            try:
+                value, made = self._one(payloads[at])
+            except Reject as error:
+                value, made = error, None
+            yield at, value, made
+
+    def _one(self, payload: bytes) -> tuple[Any, Made | None]:
         """Return the payload and what belongs to its schema; None without a schema.
 
         Raises:
@@ -103,65 +97,58 @@ def _prefix(payload: bytes) -> bytes:
 
 
 class Changes:
-    """Reader of envelopes."""
+    """Reader of envelopes.
 
-    def __init__(self) -> None:
-        self._documents = _Documents(_images)
+    Args:
+        kind: the format.
+        access: settings of its registry.
+    """
 
-    def read(self, payload: bytes) -> Change:
-        """Parse a value.
+    def __init__(self, kind: Format, access: Access | None = None) -> None:
+        self._envelope = ENVELOPES[kind.envelope]
+        self._documents = _documents(kind, self._envelope.plans, access)
 
-        Raises:
-            Reject: it is not a change.
-        """
-        value, plans = self._documents.read(payload)
-        if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
-            raise Reject("not a change event of Debezium: it has no member op")
-        operation = value["op"]
-        if operation in _ROWS:
-            after = value.get("after")
-            if not isinstance(after, Mapping):
-                raise Reject(f"op {operation} without the row after the change (member after)")
-            return Change("row", Image(after, _of(plans, "after")))
-        if operation not in _OTHERS:
-            raise Reject(f"unknown op {operation[:20]!r}: expected c, r, u, d, t or m")
-        before = value.get("before") if operation == "d" else None
-        return Change(_OTHERS[operation], Image(before, _of(plans, "before")) if isinstance(before, Mapping) else None)
+    def read(self, payloads: Payloads) -> Iterator[tuple[int, Change | Reject]]:
+        """Yield the position of each value, and the change or the reason why it is none."""
+        for at, value, plans in self._documents.read(payloads):
+            if isinstance(value, Reject):
+                yield at, value
+                continue
+            try:
+                yield at, self._envelope.change(value, plans)
+            except Reject as error:
+                yield at, error
 
 
 class Keys:
-    """Reader of keys."""
+    """Reader of keys; for arguments see `Changes`."""
 
-    def __init__(self) -> None:
-        self._documents = _Documents(plan)
+    def __init__(self, kind: Format, access: Access | None = None) -> None:
+        self._documents = _documents(kind, plan, access)
+        self._prefix = ENVELOPES[kind.envelope].prefix
 
-    def read(self, key: bytes) -> Image:
-        """Parse a key.
+    def _named(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name.removeprefix(self._prefix): item for name, item in value.items()} if self._prefix else value
 
-        Raises:
-            Reject: it is not an object.
-        """
-        value, found = self._documents.read(key)
-        if not isinstance(value, Mapping):
-            raise Reject("the key is not an object")
-        return Image(value, found)
-
-
-def _images(schema: Any) -> Mapping[str, Plan]:
-    """Return the plans of the rows before and after a change."""
-    fields = schema.get("fields") if isinstance(schema, Mapping) else None
-    found = {}
-    for field in fields if isinstance(fields, list) else ():
-        name = field.get("field") if isinstance(field, Mapping) else None
-        if name in ("before", "after"):
-            found[name] = plan(field)
-    if "after" not in found:
-        raise Reject("the schema is not that of a change event of Debezium: it has no field after")
-    return found
+    def read(self, keys: Sequence[bytes]) -> dict[int, Image | Reject]:
+        """Return for each position the key or the reason why there is none."""
+        images: dict[int, Image | Reject] = {}
+        for at, value, found in self._documents.read(Payloads.of(keys)):
+            if isinstance(value, Reject):
+                images[at] = value
+            else:
+                images[at] = (
+                    Image(self._named(value), found) if isinstance(value, Mapping) else Reject("the key is not an object")
+                )
+        return images
 
 
-def _of(plans: Mapping[str, Plan] | None, name: str) -> Plan | None:
-    return None if plans is None else plans.get(name, plans["after"])
+def _documents(kind: Format, make: Callable[[Any], Made], access: Access | None) -> Documents[Made]:
+    if kind.registry is None:
+        return JsonDocuments(make)
+    from resources.decode.debezium.avro_documents import AvroDocuments
+
+    return AvroDocuments(kind, make, access)
 
 
 def unavailable_values(placeholder: str) -> Callable[[Any], bool]:

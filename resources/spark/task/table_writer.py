@@ -88,7 +88,9 @@ class Sink:
 
 def _keys(job: JobSpec, table: TableSpec) -> KeyReader | ChangeKeys:
     changes = job.format.type == "debezium"
-    return ChangeKeys(job.format, table.unique, table.keeps) if changes else KeyReader(table.unique, job.key, job.access)
+    return (
+        ChangeKeys(job.format, table.unique, table.keeps, job.access) if changes else KeyReader(table.unique, job.key, job.access)
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,11 @@ def refused(text: str) -> InvalidStatement:
     ("text", "marked", "words"),
     [
         ("CREATE PIPLINE p AS", "PIPLINE", "expected OR, PIPELINE or SOURCE, found PIPLINE -> did you mean PIPELINE?"),
-        (HEAD + "INTO TABLE t FORMAT JSN", "JSN", "expected AVRO, CSV, JSON, PROTOBUF or RAW, found JSN -> did you mean JSON?"),
+        (
+            HEAD + "INTO TABLE t FORMAT JSN",
+            "JSN",
+            "expected AVRO, CSV, DEBEZIUM, JSON, PROTOBUF or RAW, found JSN -> did you mean JSON?",
+        ),
         (HEAD + "BATCH_INTRVAL 5 INTO TABLE t", "BATCH_INTRVAL", "did you mean BATCH_INTERVAL?"),
         (HEAD + "BATCH_INTERVAL fast INTO TABLE t", "fast", "expected a number, found fast"),
         (HEAD + "FORMAT JSON INTO TABLE t", "FORMAT", "found FORMAT -> write FORMAT after INTO TABLE"),

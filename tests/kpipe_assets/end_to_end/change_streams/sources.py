@@ -36,13 +36,15 @@ class Source:
     topic: str
     placeholder = "%s"
 
-    def __init__(self, seed: object) -> None:
+    def __init__(self, seed: object, whole: bool = True) -> None:
+        self.whole = whole
         self.chance = random.Random(str(seed))
         self.counts = dict.fromkeys(
             ("transactions", "rollbacks", "inserts", "updates", "keys", "deletes", "large", "truncates", "columns"), 0
         )
-        self.columns = ["id", "name", "big", "n", "at", "flag", "data"]
+        self.columns = ["id", "name", "big", "n", "made", "flag", "data"]
         self.ids: set[int] = set()
+        self.large: set[int] = set()  # ids with a value beside the row, which a changed key leaves out of the log
 
     # -- of each database
 
@@ -79,18 +81,19 @@ class Source:
                 self._transaction(connection)
 
     def _transaction(self, connection: Any) -> None:
-        chance, before = self.chance, set(self.ids)
+        chance, before = self.chance, (set(self.ids), set(self.large))
         with connection.cursor() as cursor:
-            if chance.random() < 0.03:
+            if chance.random() < 0.06:
                 name = f"more{self.counts['columns']}"
                 self.add_column(cursor, name)
                 connection.commit()
                 self.columns.append(name)
                 self.counts["columns"] += 1
-            if chance.random() < 0.04:
+            if chance.random() < 0.06:
                 self.truncate(cursor)
                 connection.commit()
                 self.ids.clear()
+                self.large.clear()
                 self.counts["truncates"] += 1
                 return
             for _ in range(chance.randint(1, 6)):
@@ -98,7 +101,7 @@ class Source:
             self.counts["transactions"] += 1
             if chance.random() < 0.15:
                 connection.rollback()
-                self.ids = before
+                self.ids, self.large = before
                 self.counts["rollbacks"] += 1
             else:
                 connection.commit()
@@ -112,23 +115,34 @@ class Source:
                 values = [number, *(self._value(name) for name in self.columns[1:])]
                 self._run(cursor, f"INSERT INTO items ({', '.join(self.columns)}) VALUES ({self._places(values)})", values)
                 self.ids.add(number)
+                self._sized(number, values[2])
                 self.counts["inserts"] += 1
             return
         number = chance.choice(sorted(self.ids))
         if what < 0.75:
             name = chance.choice(self.columns[1:])
-            self._run(cursor, f"UPDATE items SET {name} = {self.placeholder} WHERE id = {number}", [self._value(name)])
+            value = self._value(name)
+            self._run(cursor, f"UPDATE items SET {name} = {self.placeholder} WHERE id = {number}", [value])
+            if name == "big":
+                self._sized(number, value)
             self.counts["large" if name == "big" else "updates"] += 1
         elif what < 0.85:
             other = chance.randint(60, 200)
-            if other not in self.ids:
+            if other not in self.ids and (self.whole or number not in self.large):
+                self.large = {other if one == number else one for one in self.large}
                 self._run(cursor, f"UPDATE items SET id = {other} WHERE id = {number}", [])
                 self.ids ^= {number, other}
                 self.counts["keys"] += 1
         else:
             self._run(cursor, f"DELETE FROM items WHERE id = {number}", [])
             self.ids.remove(number)
+            self.large.discard(number)
             self.counts["deletes"] += 1
+
+    def _sized(self, number: int, big: str) -> None:
+        self.large.discard(number)
+        if len(big) > 1000:
+            self.large.add(number)
 
     def _run(self, cursor: Any, statement: str, values: Sequence[Any]) -> None:
         cursor.execute(statement, values or None)
@@ -145,24 +159,32 @@ class Source:
             "name": chance.choice([None, "", "é'\\\n", f"n{chance.random()}"]),
             "big": "".join(chance.choices("abcdefghij", k=chance.choice([3, 6000]))),  # 6,000 bytes are not in the row
             "n": chance.choice([None, f"{chance.uniform(-(10**8), 10**8):.3f}"]),
-            "at": chance.choice([None, day]),
+            "made": chance.choice([None, day]),
             "flag": chance.choice([None, True, False]),
             "data": chance.choice([None, chance.randbytes(5)]),
         }[name]
 
 
 class PostgresSource(Source):
-    """A table of PostgreSQL, by logical decoding."""
+    """A table of PostgreSQL, by logical decoding.
 
-    def __init__(self, server: PostgresServer, seed: object) -> None:
-        super().__init__(seed)
+    Args:
+        server: with `wal_level` logical.
+        seed: of the transactions.
+        whole: whether its log has whole rows (REPLICA IDENTITY FULL).
+    """
+
+    def __init__(self, server: PostgresServer, seed: object, whole: bool = False) -> None:
+        super().__init__(seed, whole)
         self.server, self.schema = server, server.schema()
         self.topic = f"{self.schema}.{self.schema}.items"
         server.sql(
-            f"CREATE TABLE {self.schema}.items (id int PRIMARY KEY, name text, big text, n numeric(12,3), at timestamp(6),"
+            f"CREATE TABLE {self.schema}.items (id int PRIMARY KEY, name text, big text, n numeric(12,3), made timestamp(6),"
             " flag boolean, data bytea)"
         )
         server.sql(f"ALTER TABLE {self.schema}.items ALTER COLUMN big SET STORAGE EXTERNAL")
+        if whole:
+            server.sql(f"ALTER TABLE {self.schema}.items REPLICA IDENTITY FULL")
 
     def connect(self) -> psycopg.Connection:
         found = self.server.admin()
@@ -196,7 +218,7 @@ class MariaSource(Source):
         self.server, self.database, self.brokers = server, server.database(), brokers
         self.topic = f"{self.database}.{self.database}.items"
         server.sql(
-            f"CREATE TABLE {self.database}.items (id int PRIMARY KEY, name text, big longtext, n decimal(12,3), at datetime(6),"
+            f"CREATE TABLE {self.database}.items (id int PRIMARY KEY, name text, big longtext, n decimal(12,3), made datetime(6),"
             " flag boolean, data varbinary(20)) CHARACTER SET utf8mb4"
         )
         server.sql(f"CREATE USER IF NOT EXISTS debezium@'%' IDENTIFIED BY '{MARIA_PASSWORD}'")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import psutil
 import psycopg
 import pymysql
 import pytest
@@ -66,7 +70,7 @@ class Follower:
 
     def catch_up(self, number: int) -> int:
         """Run until the row that marks the end of a part is there; return how many runs failed."""
-        failed, deadline = 0, time.monotonic() + 400
+        failed, deadline = 0, time.monotonic() + 200
         while True:
             done = self.kpipe("run", self.name, status=None)
             # Debezium repeats events after a crash: an update of a row that a repeated event will delete waits for that.
@@ -150,3 +154,56 @@ def test_a_table_equals_that_of_postgresql(kpipe: Kpipe, debezium: DebeziumServe
     counts = source.counts
     assert all(counts.values()), counts
     print(f"differences: 0; {counts}; Debezium killed: 1")
+
+
+def _source(what: str, request: pytest.FixtureRequest, brokers: str, seed: object) -> Source:
+    if what == "mariadb":
+        return MariaSource(request.getfixturevalue("mariadb_source"), seed, brokers)
+    return PostgresSource(request.getfixturevalue("postgres_source"), seed, whole=what == "postgres full")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("what", ["mariadb", "postgres", "postgres full"])
+def test_tables_equal_their_source_after_kills(
+    what: str, kpipe: Kpipe, kafka_broker: Any, debezium: DebeziumServer, request: pytest.FixtureRequest, passwords: None
+) -> None:
+    """Random transactions while Debezium, the broker and runs of kpipe are killed; each destination equals the source."""
+    source, chance = _source(what, request, kpipe.brokers, f"long {what}"), random.Random(what)
+    source.transactions(20)
+    name = f"c{uuid.uuid4().hex[:8]}"
+    debezium.connector(name, {**source.connector(name), **ONE})
+    source.marked(0)
+    followers = [
+        duckdb_follower(kpipe, source),
+        postgres_follower(kpipe, source, request.getfixturevalue("postgres")),
+        mysql_follower(kpipe, source, request.getfixturevalue("mariadb")),
+    ]
+    for follower in followers:
+        follower.catch_up(0)
+    killed = dict.fromkeys(("Debezium", "broker", "kpipe"), 0)
+    for part in range(1, 5):
+        source.transactions(chance.randint(20, 60))
+        run = kpipe.start("run", followers[part % 3].name, PG_PASSWORD=PASSWORD, MY_PASSWORD=MARIA_PASSWORD)
+        source.transactions(chance.randint(10, 30))
+        time.sleep(chance.uniform(0, 12))
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        killed["kpipe"] += 1
+        debezium.kill()
+        killed["Debezium"] += 1
+        source.transactions(chance.randint(10, 30))
+        if part % 2 == 0:
+            process = psutil.Process(kafka_broker.status().pid)
+            process.kill()
+            psutil.wait_procs([process], timeout=60)
+            kafka_broker.start(int(kpipe.brokers.rpartition(":")[2]))
+            killed["broker"] += 1
+        debezium.start()
+        debezium.running(name)
+        source.transactions(chance.randint(5, 20))
+        source.marked(part)
+        for follower in followers:
+            follower.catch_up(part)
+            follower.judge()
+    assert all(source.counts.values()), source.counts
+    print(f"{what}: differences: 0 in 3 destinations; {source.counts}; killed: {killed}")

@@ -1,0 +1,153 @@
+"""Envelopes of change events: which member is the row, and what became of it.
+
+Sources: Debezium's connector pages and `ExtractNewRecordState`, Maxwell's "Data Format", Canal's flat messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resources.decode.debezium.connect_schema import Plan, plan
+from resources.decode.json.rows import Reject
+
+__all__ = ["ENVELOPES", "Change", "Envelope", "Image"]
+
+Plans = Mapping[str, Plan]
+
+_ROWS, _OTHERS = ("c", "r", "u"), {"d": "delete", "t": "truncate", "m": "message"}
+_MAXWELL = {
+    **dict.fromkeys(("insert", "update", "bootstrap-insert"), "row"), "delete": "delete",
+    **dict.fromkeys(("bootstrap-start", "bootstrap-complete"), "message"),
+}  # fmt: skip
+_CANAL = {"INSERT": "row", "UPDATE": "row", "DELETE": "delete", "TRUNCATE": "truncate"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """A row of the source, or its key.
+
+    Attributes:
+        values: the members, as JSON.
+        plan: of the schema; None: the message has none.
+    """
+
+    values: Mapping[str, Any]
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the source's table.
+
+    Attributes:
+        what: `row` (insert, update or snapshot), `delete`, `truncate` or `message`.
+        row: the row after the change; of a delete the row before it, as far as the source logs it.
+        old: members that an update changed, with their values before, if the envelope has them.
+    """
+
+    what: str
+    row: Image | None
+    old: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A form of change events.
+
+    Attributes:
+        change: returns the change of a value, with the plans of its schema; raises Reject.
+        plans: returns the plans of the rows of a schema; raises Reject.
+        prefix: of the columns' names in keys.
+    """
+
+    change: Callable[[Any, Plans | None], Change]
+    plans: Callable[[Any], Plans]
+    prefix: str = ""
+
+
+def _debezium(value: Any, plans: Plans | None) -> Change:
+    if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
+        raise Reject("not a change event of Debezium: it has no member op")
+    operation = value["op"]
+    if operation in _ROWS:
+        after = value.get("after")
+        if not isinstance(after, Mapping):
+            raise Reject(f"op {operation} without the row after the change (member after)")
+        return Change("row", Image(after, _of(plans, "after")))
+    if operation not in _OTHERS:
+        raise Reject(f"unknown op {operation[:20]!r}: expected c, r, u, d, t or m")
+    before = value.get("before") if operation == "d" else None
+    return Change(_OTHERS[operation], Image(before, _of(plans, "before")) if isinstance(before, Mapping) else None)
+
+
+def _images(schema: Any) -> Mapping[str, Plan]:
+    """Return the plans of the rows before and after a change."""
+    fields = schema.get("fields") if isinstance(schema, Mapping) else None
+    found = {}
+    for field in fields if isinstance(fields, list) else ():
+        name = field.get("field") if isinstance(field, Mapping) else None
+        if name in ("before", "after"):
+            found[name] = plan(field)
+    if "after" not in found:
+        raise Reject("the schema is not that of a change event of Debezium: it has no field after")
+    return found
+
+
+def _of(plans: Mapping[str, Plan] | None, name: str) -> Plan | None:
+    return None if plans is None else plans.get(name, plans["after"])
+
+
+def _flat(value: Any, plans: Plans | None) -> Change:
+    """Return the change of a row with `__deleted` or `__op`; members that begin with `__` are no columns."""
+    if not isinstance(value, Mapping):
+        raise Reject("not a flattened change event: it is not an object")
+    image = Image({name: item for name, item in value.items() if not name.startswith("__")}, _of(plans, "after"))
+    deleted = value.get("__deleted") in (True, "true") or value.get("__op") == "d"
+    return Change("delete" if deleted else "row", image)
+
+
+def _flat_plans(schema: Any) -> Plans:
+    fields = schema.get("fields") if isinstance(schema, Mapping) else None
+    if not isinstance(fields, list):
+        raise Reject("the schema is not a struct of Kafka Connect")
+    own = [item for item in fields if not (isinstance(item, Mapping) and str(item.get("field")).startswith("__"))]
+    return {"after": plan({**schema, "fields": own})}
+
+
+def _maxwell(value: Any, _: Plans | None) -> Change:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        raise Reject("not a change event of Maxwell: it has no member type")
+    what, data, old = _MAXWELL.get(value["type"], "message"), value.get("data"), value.get("old")
+    if what == "message":
+        return Change(what, None)
+    if not isinstance(data, Mapping):
+        raise Reject(f"type {value['type']} without the row (member data)")
+    return Change(what, Image(data, None), old if isinstance(old, Mapping) else None)
+
+
+def _canal(value: Any, _: Plans | None) -> Change:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        raise Reject("not a flat message of Canal: it has no member type")
+    what, data, old = _CANAL.get(value["type"], "message"), value.get("data"), value.get("old")
+    if what in ("message", "truncate"):
+        return Change(what, None)
+    if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], Mapping):
+        count = len(data) if isinstance(data, list) else 0
+        raise Reject(f"type {value['type']}: expected one row in the member data, found {count}")
+    before = old[0] if isinstance(old, list) and old and isinstance(old[0], Mapping) else None
+    return Change(what, Image(data[0], None), before)
+
+
+def _no_plans(_: Any) -> Plans:
+    raise Reject("a message with a schema: expected none in this envelope")
+
+
+ENVELOPES = {
+    "debezium": Envelope(_debezium, _images),
+    "flat": Envelope(_flat, _flat_plans),
+    "maxwell": Envelope(_maxwell, _no_plans, "pk."),
+    "canal": Envelope(_canal, _no_plans),
+}
+"""By `format.envelope`."""

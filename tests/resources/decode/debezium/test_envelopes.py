@@ -1,0 +1,83 @@
+"""Other envelopes than Debezium's: flattened rows, Maxwell's events and Canal's messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
+from kpipe.tables.changes import UNCHANGED
+from resources.decode.block import Decoded, Payloads
+from resources.decode.factory import decoder
+from tests.resources.decode.debezium.messages import TIME, kind
+
+KEY, COLUMNS = Columns.of({"id": "BIGINT"}), Columns.of({"id": "BIGINT", "text": "VARCHAR"})
+
+
+def decode(envelope: str, values: list[Any], keys: list[Any] | None = None, columns: Columns = COLUMNS) -> Decoded:
+    payloads = Payloads.of([json.dumps(value, separators=(",", ":")).encode() for value in values])
+    found = pa.array([None if key is None else json.dumps(key).encode() for key in keys or [None] * len(values)], pa.binary())
+    return decoder(Format(type="debezium", envelope=envelope), columns, unique=KEY).decode(payloads, found)
+
+
+def rows(found: Decoded) -> list[tuple[int, str | None]]:
+    return [(row["id"], row["text"]) for row in found.table.to_pylist()]
+
+
+def test_flattened_rows() -> None:
+    values = [
+        {"id": 1, "text": "a"}, {"id": 2, "text": "b", "__deleted": "false", "__op": "u", "__lsn": 5},
+        {"id": 3, "text": None, "__deleted": "true"}, {"id": 4, "__op": "d"}, [],
+    ]  # fmt: skip
+    found = decode("flat", values, [None, {"id": 2}, {"id": 3}, None, None])
+    assert rows(found) == [(1, "a"), (2, "b")] and not found.new_columns
+    assert found.deleted == [2, 3] and found.keys.column("id").to_pylist() == [3, 4] and [at for at, _ in found.rejects] == [4]
+
+
+def test_flattened_rows_with_a_schema() -> None:
+    fields = [kind("id", "int32"), kind("at", "int32", TIME + "Date"), kind("__deleted", "string")]
+    value = {"schema": {"type": "struct", "fields": fields}, "payload": {"id": 1, "at": 1, "__deleted": "false"}}
+    found = decode("flat", [value], columns=Columns.of({"id": "BIGINT", "at": "DATE"}))
+    (row,) = found.table.drop_columns([UNCHANGED]).to_pylist()
+    assert str(row["at"]) == "1970-01-02" and not found.new_columns and not found.rejects
+
+
+def test_events_of_maxwell() -> None:
+    about = {"database": "d", "table": "t", "ts": 1, "xid": 2, "commit": True}
+    values = [
+        {**about, "type": "insert", "data": {"id": 1, "text": "a"}},
+        {**about, "type": "update", "data": {"id": 1, "text": "b"}, "old": {"text": "a"}},
+        {**about, "type": "bootstrap-start", "data": {}}, {**about, "type": "bootstrap-insert", "data": {"id": 5, "text": "c"}},
+        {**about, "type": "delete", "data": {"id": 5, "text": "c"}}, {**about, "type": "table-alter", "def": {}},
+        {**about, "type": "insert"}, {"id": 1},
+    ]  # fmt: skip
+    keys = [None, None, None, None, {"database": "d", "table": "t", "pk.id": 5}, None, None, None]
+    found = decode("maxwell", values, keys)
+    assert rows(found) == [(1, "a"), (1, "b"), (5, "c")] and found.deleted == [4]
+    assert found.keys.column("id").to_pylist() == [5] and [at for at, _ in found.rejects] == [6, 7]
+    moved = decode("maxwell", [{**about, "type": "update", "data": {"id": 2, "text": "a"}, "old": {"id": 1}}])
+    ((at, why, _),) = moved.stops
+    assert at == 0 and "changed the primary key in one event" in why
+
+
+def test_messages_of_canal() -> None:
+    about = {"database": "d", "table": "t", "isDdl": False, "pkNames": ["id"], "es": 1}
+    values = [
+        {**about, "type": "INSERT", "data": [{"id": "1", "text": "a"}], "old": None},
+        {**about, "type": "UPDATE", "data": [{"id": "1", "text": "b"}], "old": [{"text": "a"}]},
+        {**about, "type": "DELETE", "data": [{"id": "1", "text": "b"}], "old": None},
+        {**about, "type": "TRUNCATE", "isDdl": True, "data": None}, {**about, "type": "ALTER", "isDdl": True, "data": None},
+        {**about, "type": "INSERT", "data": [{"id": "1"}, {"id": "2"}]}, {"id": 1},
+    ]  # fmt: skip
+    found = decode("canal", values)
+    assert rows(found) == [(1, "a"), (1, "b")] and found.deleted == [2, 3]
+    assert found.keys.column("id").to_pylist() == [1, None]
+    assert [why for _, why in found.rejects] == [
+        "type INSERT: expected one row in the member data, found 2",
+        "not a flat message of Canal: it has no member type",
+    ]
+    moved = decode("canal", [{**about, "type": "UPDATE", "data": [{"id": "2"}], "old": [{"id": "1"}]}])
+    assert moved.stops
