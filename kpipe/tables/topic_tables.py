@@ -18,7 +18,16 @@ from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 
-__all__ = ["TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic"]
+__all__ = [
+    "TopicTables",
+    "batch_columns",
+    "batch_tables",
+    "check_by_topic",
+    "check_names",
+    "of_topic",
+    "table_of_topic",
+    "topic_parts",
+]
 
 
 #: Destinations with one transaction over any number of tables.
@@ -31,6 +40,10 @@ class TopicTables(Protocol):
 
     def columns_of(self, tables: Sequence[str]) -> Sequence[Columns | None]:
         """Read the payload columns of tables as `Destination.columns` does, over one connection."""
+        ...
+
+    def rows_of_tables(self) -> Mapping[str, int]:
+        """Return the number of the pipeline's rows in each table that it has written according to the ledger, by table name."""
         ...
 
     def topics_written(self) -> Mapping[str, str]:
@@ -58,6 +71,13 @@ def batch_columns(pipeline: Pipeline, destination: Destination, batch: Batch) ->
 def table_of_topic(pipeline: Pipeline, topic: str) -> str:
     """Return the name of the table that has the rows of a topic, or would have: that of `into` if there is one table."""
     return fill(pipeline.into.table, topic) if pipeline.into.by_topic else pipeline.into.table
+
+
+def topic_parts(pipeline: Pipeline, topics: Sequence[str]) -> list[tuple[Pipeline, Sequence[str]]]:
+    """Return the definition of each table that has rows of these topics, and those of the topics that it has rows of."""
+    if pipeline.into.by_topic:
+        return [(of_topic(pipeline, topic), [topic]) for topic in topics]
+    return [(part, topics) for part in table_pipelines(pipeline)]
 
 
 def of_topic(pipeline: Pipeline, topic: str) -> Pipeline:
@@ -105,6 +125,10 @@ def check_by_topic(pipeline: Pipeline) -> None:
         raise NotAvailable(
             f"{where}: a table for each topic needs one commit for all of them, which {into.type} does not have",
             "use into.type: duckdb, postgres or mysql, or one pipeline for each topic",
+        ).about("into", "table")
+    if not pipeline.source.multi_topic:
+        raise InvalidPipeline(
+            f"{where}: the source is one topic", "name the table, or read several topics: source.topic_pattern, or source.topics"
         ).about("into", "table")
     if pipeline.also:
         raise NotAvailable(f"{where}: not available together with also", "use one pipeline for each topic").about("also")

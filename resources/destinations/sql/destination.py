@@ -159,6 +159,11 @@ class SqlDestination(Generic[_E]):
             self.store.read(read, None)
         return list(known.values())
 
+    def rows_of_tables(self) -> Mapping[str, int]:
+        """Return the number of rows of each table that was written; see `TopicTables`."""
+        nothing: dict[str, int] = {}
+        return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.pipeline), nothing)
+
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""
         nothing: dict[str, str] = {}

@@ -140,11 +140,12 @@ def test_dead_letters_are_retried_into_their_tables_and_traced(kpipe: Any, famil
     kpipe.define("web", "", **definition, set={"n": "CAST(id AS INTEGER)"}, columns={"id": "VARCHAR"})
     assert kpipe.json("run", "web")[-1]["dead_letters"] == 2
     kpipe.define("web", "", **definition, set={"n": "TRY_CAST(id AS INTEGER)"}, columns={"id": "VARCHAR"})
-    (done, *_) = kpipe.json("errors", "web", "--retry")
+    done = kpipe.json("errors", "web", "--retry")
+    assert sum(page["rows"] for page in done) == 2
     for name in (a, b):
         assert kpipe.sql(f"SELECT id, n FROM {table(name)} ORDER BY 1") == [("1", 1), ("2", 2), ("x", None)]
     proven(kpipe, rows=6, dead_letters=0)
-    assert f"table {table(b)}" in kpipe("trace", "web", f"{b}:0", "1").stdout
+    assert f"table {table(b)}" in kpipe("trace", "web", f"{b}:0:1").stdout
     assert f"{b}" in kpipe("trace", "web", "--table", table(b), "--where", "id=2").stdout
 
 

@@ -12,7 +12,7 @@ from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["ENTRY", "WRITTEN", "former", "settled", "topics", "write", "written"]
+__all__ = ["ENTRY", "WRITTEN", "former", "rows", "settled", "topics", "write", "written"]
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
 ENTRY = (
@@ -104,6 +104,21 @@ def former(connection: Connection, pipeline: str, tables: Collection[str]) -> li
     ).fetchall()
     named = {name.lower() for name in tables}
     return sorted(name for (name,) in rows if name.lower() not in named)
+
+
+def rows(connection: Connection, pipeline: str) -> dict[str, int]:
+    """Return the number of rows that the pipeline has in each table, according to the ledger.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+    """
+    found = connection.execute(
+        "SELECT target_table, coalesce(sum(inserted) - sum(deleted), 0)"
+        f" FROM {WRITTEN} AS w WHERE pipeline_name = $1 GROUP BY target_table",
+        [pipeline],
+    ).fetchall()
+    return {table: int(count) for table, count in found}
 
 
 def topics(connection: Connection, pipeline: str) -> dict[str, str]:
