@@ -19,15 +19,8 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 
 __all__ = [
-    "TopicTables",
-    "batch_columns",
-    "batch_tables",
-    "check_by_topic",
-    "check_names",
-    "of_topic",
-    "table_of_topic",
-    "topic_parts",
-]
+    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic", "topic_parts",
+]  # fmt: skip
 
 
 #: Destinations with one transaction over any number of tables.
