@@ -213,13 +213,14 @@ class Commit:
         return replace(done, metadata=metadata)
 
     def stored(self, counts: Mapping[ByLane, Counts]) -> Commit:
-        """Return the commit with the counts that the ledger stores: of its records, and of the rows of the table of `into`."""
+        """Return the commit with the counts that the ledger stores: of its records, and of the rows of a range's first table."""
         records = {lane: found.of_records for lane, found in counts.items()}
-        rows: list[dict[ByLane, Counts]] = [dict(write.counts) for write in self.tables]
-        for lane, found in counts.items():
-            at = next((at for at, write in enumerate(self.tables) if lane in write.counts), 0)
-            if rows:
-                rows[at][lane] = found.of_rows
+        first: dict[ByLane, int] = {}  # position of the table whose rows a range's counts include
+        for at, write in enumerate(self.tables):
+            first = {**dict.fromkeys(write.counts, at), **first}
+        rows = [{lane: n for lane, n in write.counts.items() if first[lane] != at} for at, write in enumerate(self.tables)]
+        for lane, found in counts.items() if rows else ():
+            rows[first.get(lane, 0)][lane] = found.of_rows
         return replace(self, records=records).settled(rows)
 
     def table_of(self, lane: ByLane, default: str) -> str:

@@ -1,7 +1,7 @@
 """Tables by topic: `into.table` with `{topic}` gives each topic a table of its own, in one commit (ADR 63).
 
-Such a pipeline has no fixed list of tables: those of a batch are those of its topics. A record is of one topic, so it has rows
-in one table only, and the ledger's ranges name the table that they were written to.
+Such a pipeline has no fixed list of tables: those of a batch are those of its topics. A record has rows in its topic's table
+only. The ledger's ranges name the table that they were written to.
 """
 
 from __future__ import annotations

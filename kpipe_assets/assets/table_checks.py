@@ -39,7 +39,7 @@ _NAMES = {
 }
 #: Checks of every table of a pipeline; the others exist for the first one only.
 _OF_EACH = ("complete", "published", "schema")
-#: Checks of each table by topic. The pipeline's asset, which is no table, has the others and `complete` of all.
+#: Checks of each table by topic. The pipeline's asset has the others, and `complete` of all tables.
 _OF_TOPIC = ("complete", "schema")
 
 

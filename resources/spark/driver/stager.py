@@ -207,9 +207,8 @@ class SparkStager:
         """Return the job with expressions and constraints for every table."""
         self._name_fields(batch)
         whys: Sequence[Closed | None] = closed or [None] * len(tables)
-        parts = enumerate(zip(self._of_batch(batch), tables, whys, strict=True))
-        specs = [self._table(batch, at, *part, columns, why) for at, (part, columns, why) in parts]
-        return self._job(batch, specs, program)
+        of_tables = enumerate(zip(self._of_batch(batch), tables, whys, strict=True))
+        return self._job(batch, [self._table(batch, at, *part, have, why) for at, (part, have, why) in of_tables], program)
 
     def _of_batch(self, batch: Batch) -> list[tuple[Pipeline, Selection | None]]:
         """Return the definition and the expressions of each table that the batch writes."""
