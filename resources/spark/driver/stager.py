@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.expressions.projection import Selection, lookups_of
 from kpipe.ingest.staging import filled
-from kpipe.ledger.ledger import Step
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
@@ -40,6 +38,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
+from resources.spark.driver.sample_steps import spread
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -147,7 +146,7 @@ class SparkStager:
         keys: list[bytes] = []
         written = Columns()
         topics = len({step.source.topic for step in steps})
-        for step in _spread(steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
+        for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
             size = _SAMPLE_RECORDS * (job.connector.record_size if job.connector is not None else 1)
             part = Range(step.range.start, min(step.range.end, step.range.start + size))
             piece, sample = Piece(step.source, part), list[bytes]()
@@ -330,16 +329,6 @@ def _keyed(pipeline: Pipeline, columns: Columns) -> dict[str, Any]:
         )
     key = Columns(tuple((name, kind) for name, kind in columns if name.lower() in {key.lower() for key in names}))
     return {"unique": key, "deletes": rule.deletes}
-
-
-def _spread(steps: Sequence[Step]) -> list[Step]:
-    """Order steps so that the first partition of each topic precedes every topic's second one."""
-    seen: Counter[str] = Counter()
-    ranked: list[tuple[int, int, Step]] = []
-    for step in steps:
-        ranked.append((seen[step.source.topic.name], len(ranked), step))
-        seen[step.source.topic.name] += 1
-    return [step for *_, step in sorted(ranked, key=lambda item: item[:2])]
 
 
 def _inside(
