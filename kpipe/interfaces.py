@@ -87,7 +87,7 @@ class Stager(Protocol):
 
         Args:
             batch: the batch to take records from.
-            table: which of the pipeline's tables (kpipe/tables/multi_table.py), from 0.
+            table: which of the batch's tables (kpipe/tables/topic_tables.py), from 0.
 
         Raises SourceError, TransformFailed.
         """

@@ -96,10 +96,10 @@ class TopicSnapshot:
 
     def means(self, topic: str) -> bool:
         """Return whether a topic belongs to the snapshot: it exists, or the pattern matches its name."""
-        return topic in self._names or bool(self.pattern and re.search(self.pattern, topic))
+        return topic in self.names or bool(self.pattern and re.search(self.pattern, topic))
 
     @cached_property
-    def _names(self) -> frozenset[str]:
+    def names(self) -> frozenset[str]:
         """Names of its topics, computed once: there may be thousands."""
         return frozenset(key.topic.name for key in self.partitions)
 

@@ -15,9 +15,10 @@ from kpipe.definition.secret_values import MASK, may_hide
 from kpipe.definition.yaml_codec import filled
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe_assets.assets.load_errors import unloadable
-from kpipe_assets.assets.table_asset import table_asset, table_keys
-from kpipe_assets.assets.table_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.table_checks import check_assets, table_checks
 from kpipe_assets.assets.topic_asset import source_keys, source_specs
+from kpipe_assets.assets.topic_table_assets import topic_table_specs
 from kpipe_assets.dagster_resources import real
 from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor
 from kpipe_assets.sensors.topic_sensor import metadata_sensor
@@ -33,7 +34,8 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
 
     - each topic as a partitioned source asset `kafka/TOPIC`, except those in `but`
     - the table as an asset with the same partitions; with several topics, with the partitions of all
-    - several tables as one asset each, materialized together
+    - several tables as one asset each, materialized together; with a table for each topic, one asset each for those that the
+      home has seen, beside the asset `pipelines/NAME` that has the runs
     - the sensor `NAME_ingest`, stopped by default
     - the sensor `NAME_metadata`, running by default: partitions and watermarks
     - checks: complete, published, lag, schema, dead_letters
@@ -52,7 +54,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
     table = table_asset(pipeline, home, version(pipeline))
     specs = [spec for spec in source_specs(pipeline, home) if spec.key not in but]
     return dg.Definitions(
-        assets=[*specs, table],
+        assets=[*specs, table, *topic_table_specs(pipeline, home)],
         asset_checks=[table_checks(pipeline, home)],
         sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home, pace)],
     )
@@ -164,7 +166,7 @@ def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) 
     pipelines: dict[dg.AssetKey, Pipeline] = {}
     problems: dict[str, Exception] = {}
     for pipeline in sorted(_read(home, problems), key=lambda item: (item.name != item.into.table, item.name)):
-        keys = table_keys(pipeline)
+        keys = check_assets(pipeline, home)
         taken = next((key for key in keys if key in pipelines), None)
         if taken is not None:
             problems[pipeline.name] = KpipeError(

@@ -161,7 +161,7 @@ class Commit:
         lanes = dict.fromkeys((*self.records, *(lane for write in self.tables for lane in write.counts)))
         none = Counts()
         return {
-            lane: combined(self.records.get(lane, none), [write.counts.get(lane, none) for write in self.tables])
+            lane: combined(self.records.get(lane, none), [write.counts[lane] for write in self.tables if lane in write.counts])
             for lane in lanes
         }
 
@@ -190,7 +190,11 @@ class Commit:
 
     def alone(self, write: TableWrite) -> Commit:
         """Return the commit as if it wrote only that table and no dead letters."""
-        return replace(self, tables=(write,), dead_letters=(), metadata={})
+        mine = replace(self, tables=(write,), dead_letters=(), metadata={})
+        if not write.counts or all(step.lane.key in write.counts for step in self.steps):
+            return mine
+        steps = tuple(step for step in self.steps if step.lane.key in write.counts)  # the others are of other tables
+        return replace(mine, steps=steps, records={lane: self.records[lane] for lane in write.counts if lane in self.records})
 
     def settled(self, tables: Sequence[Mapping[ByLane, Counts]]) -> Commit:
         """Return the commit with the outcome of its rows in each table, in the counts and in the metadata to publish."""
@@ -209,11 +213,19 @@ class Commit:
         return replace(done, metadata=metadata)
 
     def stored(self, counts: Mapping[ByLane, Counts]) -> Commit:
-        """Return the commit with the counts that the ledger stores: of its records, and of the rows of the table of `into`."""
+        """Return the commit with the counts that the ledger stores: of its records, and of the rows of a range's first table."""
         records = {lane: found.of_records for lane, found in counts.items()}
-        into = {lane: found.of_rows for lane, found in counts.items()}
-        rows = [into, *(write.counts for write in of_also(self.tables))] if self.tables else []
+        first: dict[ByLane, int] = {}  # position of the table whose rows a range's counts include
+        for at, write in enumerate(self.tables):
+            first = {**dict.fromkeys(write.counts, at), **first}
+        rows = [{lane: n for lane, n in write.counts.items() if first[lane] != at} for at, write in enumerate(self.tables)]
+        for lane, found in counts.items() if rows else ():
+            rows[first.get(lane, 0)][lane] = found.of_rows
         return replace(self, records=records).settled(rows)
+
+    def table_of(self, lane: ByLane, default: str) -> str:
+        """Return the name of the first table that takes the records of a range, which the ledger stores with it."""
+        return next((write.table for write in self.tables if write.table and lane in write.counts), default)
 
 
 @dataclass(frozen=True)

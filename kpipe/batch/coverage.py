@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kpipe.batch.batch import Batch, Counts, Mark, RangeReport, StagedFile, TableWrite, total
-from kpipe.batch.table_write import ByLane
-from kpipe.definition.pipeline import Pipeline
+from kpipe.batch.table_write import BatchTables, ByLane, TableReport
 from kpipe.errors import StagingFailed
 from kpipe.ledger.ledger import Step
 from kpipe.ledger.tail import Tail
@@ -50,7 +49,7 @@ def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, Counts
 def table_writes(
     batch: Batch,
     reports: Sequence[RangeReport],
-    parts: Sequence[Pipeline],
+    parts: BatchTables,
     columns: Sequence[Columns],
     plain: Sequence[bool],
     marked: bool = False,
@@ -60,7 +59,7 @@ def table_writes(
     Args:
         batch: the plan; `collect` has checked that the reports cover it.
         reports: the reports of the tasks.
-        parts: the definition for each table.
+        parts: the tables of the batch.
         columns: for each table, the columns of its staged rows.
         plain: for each table, whether its rows have no key, so that all of them will be inserted.
         marked: whether a record may give several rows.
@@ -68,13 +67,16 @@ def table_writes(
     Raises:
         StagingFailed: a report does not list all tables.
     """
-    if any(len(report.tables) != len(parts) for report in reports):
-        raise StagingFailed(f"batch {batch.id}: a report does not list every table: expected {len(parts)} tables")
+    if any(len(report.tables) != len(parts.of(report.source)) for report in reports):
+        raise StagingFailed(f"batch {batch.id}: a report does not list every table: expected {len(parts.parts)} tables")
     by_source = _by_source(reports)
-    mine = {step.lane.key: _of(step, by_source) for step in batch.steps}
+    of_tables: list[dict[ByLane, list[TableReport]]] = [{} for _ in parts.parts]
+    for step in batch.steps:
+        pieces = _of(step, by_source)
+        for nth, at in enumerate(parts.of(step.source)):
+            of_tables[at][step.lane.key] = [report.tables[nth] for report in pieces]
     result = []
-    for at, (part, known) in enumerate(zip(parts, columns, strict=True)):
-        found = {lane: [report.tables[at] for report in pieces] for lane, pieces in mine.items()}
+    for at, (part, known, found) in enumerate(zip(parts.parts, columns, of_tables, strict=True)):
         counts = {lane: total(table.counts for table in tables) for lane, tables in found.items()}
         if plain[at]:
             counts = {lane: replace(count, inserted=count.rows) for lane, count in counts.items()}
@@ -82,8 +84,8 @@ def table_writes(
             TableWrite(
                 part.into.table,
                 known,
-                distinct(file for report in reports for file in report.tables[at].files),
-                distinct(report.tables[at].deletes for report in reports),
+                distinct(file for tables in found.values() for table in tables for file in table.files),
+                distinct(table.deletes for tables in found.values() for table in tables),
                 counts,
                 {lane: sum((table.mark for table in tables), Mark()) for lane, tables in found.items()} if marked else {},
             )

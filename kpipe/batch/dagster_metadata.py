@@ -25,13 +25,15 @@ def metadata(
     Offsets are exclusive at the end. `lag` counts offsets up to the high watermark at plan time. Bytes are those of keys and
     values as read. `rows_per_second` is the partition's rate over the batch's whole time. `core_seconds` is the time that
     tasks spent on the partition's range, each on one core. Rows are those of the table of `into`. Rows of the tables of
-    `also`, if there are any, are under `targets` by table name.
+    `also`, if there are any, are under `targets` by table name. Of tables by topic, a partition has rows in its topic's only.
     """
     result: dict[PartitionId, dict[str, object]] = {}
-    also = of_also(tables)
+    also = of_also(tables) if all(len(write.counts) == len(batch.steps) for write in tables) else ()
     others = listed(also)
     for step in batch.steps:
-        count = combined(records[step.lane.key], [write.counts[step.lane.key] for write in tables])
+        lane = step.lane.key
+        lane = step.lane.key
+        count = combined(records[lane], [write.counts[lane] for write in tables if lane in write.counts])
         state = snapshot.partitions[step.source]
         result[step.source] = {
             "batch": batch.id,
@@ -46,7 +48,7 @@ def metadata(
             "bytes": count.bytes,
             "lag": max(0, state.high - step.range.end),
             "rows_per_second": round(count.rows / seconds, 1) if seconds > 0 else 0.0,
-            "core_seconds": round((tasks or {}).get(step.lane.key, 0.0), 6),
+            "core_seconds": round((tasks or {}).get(lane, 0.0), 6),
             **({"lookups": lookups} if lookups else {}),
             **({"targets": others.get(step.source, {})} if also else {}),
         }

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kpipe.batch.counts import SETTLED, Counts, total
+from kpipe.definition.pipeline import Pipeline
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 
-__all__ = ["ByLane", "Mark", "StagedFile", "TableReport", "TableWrite", "combined", "of_also", "of_into"]
+__all__ = ["BatchTables", "ByLane", "Mark", "StagedFile", "TableReport", "TableWrite", "combined", "of_also", "of_into"]
 
 _T = TypeVar("_T")
 
@@ -79,6 +80,23 @@ class TableReport:
 
 
 @dataclass(frozen=True)
+class BatchTables:
+    """Tables that a batch writes.
+
+    Attributes:
+        parts: the definition for each table (kpipe/tables/multi_table.py).
+        topics: position of each topic's table; None: each table takes the records of all topics.
+    """
+
+    parts: tuple[Pipeline, ...]
+    topics: Mapping[str, int] | None = None
+
+    def of(self, source: PartitionId) -> Sequence[int]:
+        """Return the positions of the tables that take the records of a partition."""
+        return range(len(self.parts)) if self.topics is None else (self.topics[source.topic.name],)
+
+
+@dataclass(frozen=True)
 class TableWrite:
     """Files and counts that a commit writes to one table.
 
@@ -87,8 +105,8 @@ class TableWrite:
         columns: columns of the files.
         files: files of rows.
         deletes: files of keys to delete, in the order of the rows (kpipe/interfaces.py).
-        counts: counts of the rows and deletes (`Counts.of_rows`), by partition and start offset of the step. Rows that the
-            table has turned into dead letters or filtered are included.
+        counts: counts of the rows and deletes (`Counts.of_rows`), by partition and start offset of the step, without steps
+            whose records are for other tables. Rows that the table has turned into dead letters or filtered are included.
         marks: fingerprints of the rows, by the same keys; only if a record may give several rows.
     """
 

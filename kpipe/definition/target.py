@@ -10,14 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from kpipe.definition.base import Model
 from kpipe.definition.lakehouse_options import LakeOut
 from kpipe.definition.sink_options import TopicOut, WebhookOut, check_outlet, is_unnamed, table_of
+from kpipe.definition.table_template import NAME, OF_TOPIC, fill, is_template, problem_of
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import parse_type
 from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 
 __all__ = ["NAME", "Also", "Into", "declarations"]
-
-#: A pipeline's or a table's name: a plain SQL identifier, which is safe in a path and in a statement.
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class Into(LakeOut, WebhookOut, TopicOut):
@@ -27,7 +25,7 @@ class Into(LakeOut, WebhookOut, TopicOut):
         type: type of destination.
         database: file, or connection string without secrets; None: the home's own DuckDB file.
         credentials: secrets of the connection.
-        table: name of the table, a plain identifier.
+        table: name of the table, a plain identifier. With `{topic}` in it, each topic has its own table of that name.
         key: columns of the key, for on_conflict; None: the table's primary key.
         on_conflict: what happens to a row whose key exists.
         on_null: `skip` leaves out a record without a value (a tombstone); `delete` deletes the row of its key. The record's
@@ -64,10 +62,20 @@ class Into(LakeOut, WebhookOut, TopicOut):
         _check_update(self)
         return self
 
+    @property
+    def by_topic(self) -> bool:
+        """True if each topic has a table of its own (kpipe/tables/topic_tables.py)."""
+        return is_template(self.table)
+
     @field_validator("table")
     @classmethod
     def _table(cls, value: str) -> str:
-        return _table_name(value)
+        if re.search("[{}]", value.replace(OF_TOPIC, "", 1)):
+            msg = f"{value!r}: expected one {OF_TOPIC} at most, and no other braces"
+            raise ValueError(msg)
+        # An empty name shows the prefix: that of `raw_{topic}` is a name, that of `{topic}` depends on each topic.
+        fixed = fill(value, "")
+        return value if is_template(value) and not fixed else _table_name(value, fixed)
 
     @field_validator("key")
     @classmethod
@@ -147,12 +155,8 @@ def _deep(name: str) -> ValueError:
     )
 
 
-def _table_name(value: str) -> str:
-    if not NAME.fullmatch(value):
-        msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
-        raise ValueError(msg)
-    if value.lower().startswith("kpipe_"):
-        msg = f"{value!r}: names that begin with kpipe_ are reserved for the ledger"
+def _table_name(value: str, fixed: str | None = None) -> str:
+    if msg := problem_of(value if fixed is None else fixed):
         raise ValueError(msg)
     return value
 

@@ -29,7 +29,7 @@ from kpipe.ingest.batch_bisection import BadRecordIsolation, set_aside
 from kpipe.ingest.batch_size import BatchSize
 from kpipe.ingest.delivery import Delivery
 from kpipe.ingest.prefetch import Prefetch
-from kpipe.ingest.staging import Observed, StagedBatch, staged_for, tables_of
+from kpipe.ingest.staging import Observed, StagedBatch, staged_for
 from kpipe.interfaces import Destination, Resuming, Stager, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import Idle, Limits, lag, plan
@@ -37,7 +37,8 @@ from kpipe.planning.preconditions import check_chosen, check_dead_letters, check
 from kpipe.planning.reconcile import Survey
 from kpipe.planning.start_offsets import fixed_start
 from kpipe.run_events import Decisions, Event, Seen
-from kpipe.tables.multi_table import fans_out, table_pipelines
+from kpipe.tables.multi_table import fans_out
+from kpipe.tables.topic_tables import batch_tables, check_names
 from kpipe.tables.upsert import KeyRule, rows_first
 from kpipe.topics import Part, TopicSnapshot
 from kpipe.verification.commit_order import check_order, why_in_order
@@ -220,7 +221,9 @@ class Ingest:
         Raises:
             KpipeError: they do not match, or a decision could not be committed.
         """
+        check_names(self.pipeline, observed.snapshot.names)
         snapshot, ledger = self.survey.reconcile(observed.snapshot, observed.ledger)
+        check_names(self.pipeline, snapshot.names)  # it may have been read again
         ledger = self.isolation.record(ledger, self.survey)
         check_chosen(self.pipeline, self.only, snapshot, ledger)
         check_order(self.pipeline, ledger, snapshot.partitions)
@@ -251,7 +254,7 @@ class Ingest:
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
-        found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.on_event)
+        found = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
         batch = with_tails(batch, found[-1])
         return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
 
@@ -280,8 +283,8 @@ class Ingest:
         """
         batch, snapshot, reports = staged.batch, staged.snapshot, staged.reports
         self._batch = batch
-        parts = table_pipelines(self.pipeline)
-        plain = [KeyRule.of(part) is None for part in parts]
+        parts = batch_tables(self.pipeline, batch)
+        plain = [KeyRule.of(part) is None for part in parts.parts]
         records = collect(batch, reports)
         tables = table_writes(batch, reports, parts, staged.columns, plain, fans_out(self.pipeline))
         check_dead_letters(self.pipeline, staged.ledger, records, reports)

@@ -13,14 +13,16 @@ from dataclasses import replace
 
 from kpipe.batch.batch import Batch
 from kpipe.batch.coverage import with_tails
+from kpipe.batch.table_write import BatchTables
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
-from kpipe.ingest.staging import StagedBatch, filled, staged, tables_of
+from kpipe.ingest.staging import StagedBatch, filled, staged
 from kpipe.interfaces import Destination, Stager, Topics
 from kpipe.ledger.ledger import Conflict, Ledger
 from kpipe.planning.planner import Idle, arrivals, check_source
 from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
+from kpipe.tables.topic_tables import batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
 __all__ = ["Prefetch"]
@@ -69,7 +71,8 @@ class Prefetch:
             return
         ledger = current.ledger.apply(step.change for step in current.batch.steps)
         if not isinstance(ledger, Conflict):
-            self._next = _Thread(lambda on_event: self._extract(ledger, current.columns, plan, on_event), ledger, current.columns)
+            tables = batch_tables(self._pipeline, current.batch)
+            self._next = _Thread(lambda on_event: self._extract(ledger, tables, current.columns, plan, on_event), ledger, current)
 
     def take(self) -> StagedBatch | None:
         """Return the prefetched batch if ledger and tables are as planned for; None if no such batch exists.
@@ -82,7 +85,7 @@ class Prefetch:
             return None
         try:
             ledger = self._read_ledger()
-            tables = tables_of(self._pipeline, self._destination)
+            tables = batch_columns(self._pipeline, self._destination, thread.current.batch)
             if thread.foresaw(ledger, tuple(table and filled(part, table) for part, table in tables)):
                 self._missed = 0
                 result = thread.result(self._on_event)
@@ -103,6 +106,7 @@ class Prefetch:
     def _extract(
         self,
         ledger: Ledger,
+        tables: BatchTables,
         columns: tuple[Columns, ...],
         plan: Callable[[Ledger, TopicSnapshot], Batch | Idle],
         on_event: Callable[[Event], None],
@@ -117,6 +121,11 @@ class Prefetch:
         batch = plan(ledger, snapshot) if not arrivals(ledger, snapshot) else None
         if batch is None or isinstance(batch, Idle):
             return None
+        if tables.topics is not None:
+            topics = {step.source.topic.name for step in batch.steps}
+            if not topics <= tables.topics.keys():
+                return None  # the columns of other topics' tables are not known here
+            columns = tuple(columns[tables.topics[name]] for name in sorted(topics))
         on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         found = staged(self._pipeline, self._stager, batch, columns, on_event)
         return StagedBatch(with_tails(batch, found[-1]), snapshot, ledger, *found, began, started_ms)
@@ -128,13 +137,13 @@ class _Thread:
     Args:
         extract: returns the staged batch, or None; takes the callback for events.
         ledger: the expected ledger after the commit.
-        tables: the expected columns of the tables after the commit.
+        current: the batch that is about to be committed, with the expected columns of its tables.
     """
 
     def __init__(
-        self, extract: Callable[[Callable[[Event], None]], StagedBatch | None], ledger: Ledger, tables: tuple[Columns, ...]
+        self, extract: Callable[[Callable[[Event], None]], StagedBatch | None], ledger: Ledger, current: StagedBatch
     ) -> None:
-        self._ledger, self._tables = ledger, tables
+        self._ledger, self.current = ledger, current
         self._result: StagedBatch | BaseException | None = None
         self._events: list[Event] = []
 
@@ -149,7 +158,7 @@ class _Thread:
 
     def foresaw(self, ledger: Ledger, tables: tuple[Columns | None, ...]) -> bool:
         """Return whether ledger and tables are as expected."""
-        return (ledger.seq, ledger.lanes) == (self._ledger.seq, self._ledger.lanes) and tables == self._tables
+        return (ledger.seq, ledger.lanes) == (self._ledger.seq, self._ledger.lanes) and tables == self.current.columns
 
     def result(self, on_event: Callable[[Event], None]) -> StagedBatch | None:
         """Wait for the result, and report the events of the thread.

@@ -17,10 +17,10 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
-from kpipe.tables.multi_table import table_destinations, table_pipelines
+from kpipe.tables.topic_tables import batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
-__all__ = ["Observed", "StagedBatch", "filled", "merged", "staged", "staged_for", "tables_of", "wanted"]
+__all__ = ["Observed", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
 
 # Guards against an endless loop, if each pass finds new columns. Each pass reports all new columns of the whole batch,
 # so a second pass finds none unless the records have changed, which Kafka excludes.
@@ -52,7 +52,7 @@ class StagedBatch:
         batch: the batch.
         snapshot: the broker offsets of its plan.
         ledger: the ledger of its plan, committed or expected.
-        columns: columns of the staged rows, for each table (kpipe/tables/multi_table.py).
+        columns: columns of the staged rows, for each table of the batch (kpipe/tables/topic_tables.py).
         closed: for each table, limits for further columns (kpipe/column_growth.py); empty while all are accepted.
         reports: reports of the tasks.
         began: start on the monotonic clock, in seconds.
@@ -67,11 +67,6 @@ class StagedBatch:
     reports: Sequence[RangeReport]
     began: float
     started_ms: int
-
-
-def tables_of(pipeline: Pipeline, destination: Destination) -> list[tuple[Pipeline, Columns | None]]:
-    """Return each table's definition and its columns; None for a table that does not exist."""
-    return [(part, place.columns()) for part, place in table_destinations(pipeline, destination)]
 
 
 def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Columns]) -> Columns:
@@ -138,13 +133,14 @@ def staged(
     """
     failpoint("plan.frozen")
     columns = tuple(columns)
-    parts = table_pipelines(pipeline)
+    tables = batch_tables(pipeline, batch)
     sampled = [_names(have) - _names(base) for have, base in zip(columns, known or columns, strict=True)]
     for attempt in range(1, _MOST_STAGINGS + 1):
         reports = stager.stage(batch, columns, closed)
         new = [Columns() for _ in columns]
         for report in reports:
-            new = [have.joined(table.new_columns, apart=True) for have, table in zip(new, report.tables, strict=True)]
+            for at, table in zip(tables.of(report.source), report.tables, strict=True):
+                new[at] = new[at].joined(table.new_columns, apart=True)
         if not any(new) or pipeline.evolution == "ignore":
             return columns, closed, reports
         names = listed([f"{name} {kind}" for part in new for name, kind in part], 20)
@@ -153,7 +149,7 @@ def staged(
                 f"batch {batch.id}: records have columns that the table lacks: {names}",
                 "add them to the table or to `columns`, or set schema: evolve or ignore",
             )
-        wide = [_taken(*found) for found in zip(parts, columns, new, sampled, strict=True)]
+        wide = [_taken(*found) for found in zip(tables.parts, columns, new, sampled, strict=True)]
         sampled = [
             _names(after.columns) - _names(have) + count for after, have, count in zip(wide, columns, sampled, strict=True)
         ]
@@ -165,7 +161,7 @@ def staged(
 
 def staged_for(
     pipeline: Pipeline,
-    tables: Sequence[tuple[Pipeline, Columns | None]],
+    destination: Destination,
     stager: Stager,
     batch: Batch,
     on_event: Callable[[Event], None],
@@ -174,7 +170,7 @@ def staged_for(
 
     Args:
         pipeline: the definition.
-        tables: each table's definition and its columns; None for a table that does not exist.
+        destination: has the tables.
         stager: stages the batch.
         batch: the batch.
         on_event: called with every event.
@@ -182,6 +178,7 @@ def staged_for(
     Raises:
         SchemaConflict: see `wanted` and `staged`.
     """
+    tables = batch_columns(pipeline, destination, batch)
     samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
     columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]

@@ -38,6 +38,11 @@ def check(live: Pipeline, new: Pipeline) -> None:
             "load other tables with a pipeline of another name",
         )
     for pipeline in (live, new):
+        if pipeline.into.by_topic:
+            raise NotAvailable(
+                f"pipeline {live.name}: into.table {pipeline.into.table}: a table for each topic cannot be rebuilt",
+                "load the topics into other tables with a pipeline of another name and another template",
+            )
         if pipeline.source.end is not None:
             raise NotAvailable(f"pipeline {live.name}: source.end: a bounded pipeline cannot be rebuilt", "use another name")
         if rows_first(pipeline):

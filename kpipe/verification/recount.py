@@ -103,10 +103,12 @@ class Recount:
         tables: by name: those of the definition in its order, then those that an earlier definition wrote to. Empty: the
             destination has none of the pipeline.
         dead_letters: dead letters by partition.
+        by_topic: whether each topic has a table of its own (kpipe/tables/topic_tables.py).
     """
 
     tables: Mapping[str, TableRecount] = field(default_factory=dict)
     dead_letters: Mapping[Part, int] = field(default_factory=dict)
+    by_topic: bool = False
 
 
 def adopted(ledgers: Iterable[Ledger]) -> Adopted:

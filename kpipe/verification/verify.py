@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
@@ -39,7 +39,8 @@ class Audit:
         given_up: ranges of batches that were abandoned after requests had been sent: not verified.
         replaced: ranges whose rows may be of records that the topic has lost, by partition, as text: the log was cut and had
             grown again, and an operator has decided where to continue. Not verified.
-        targets: rows of each further table, according to the ledger and as found; empty with one table.
+        targets: rows of each further table, according to the ledger and as found; empty with one table. With tables by topic:
+            of each table.
         set_aside: dead letters of records; the other dead letters are output of a program.
     """
 
@@ -99,8 +100,9 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
     for source in by_source:
         by_part.setdefault(part(source, multi_topic), []).append(source)
     tables = found.tables or {"": TableRecount(expected_rows=_written(by_part, by_source))}
-    first = next(iter(tables.values()))
-    rows, dead, expected = (dict(folded(values, multi_topic)) for values in (first.rows, found.dead_letters, first.expected_rows))
+    listed = list(tables.values()) if found.by_topic else [next(iter(tables.values()))]
+    counted = (_summed(item.rows for item in listed), found.dead_letters, _summed(item.expected_rows for item in listed))
+    rows, dead, expected = (dict(folded(values, multi_topic)) for values in counted)
     again: set[Part] = set()
     for name in sorted({*by_part, *rows, *dead, *expected}, key=in_order):
         sources = by_part.get(name, [])
@@ -122,7 +124,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
             "rows_found": rows.get(name, 0),
         }
     for name, item in tables.items():
-        of_table = f"table {name}: " if len(tables) > 1 else ""
+        of_table = f"table {name}: " if len(tables) > 1 or (found.by_topic and name) else ""
         problems += [f"{of_table}{text}" for text in _table(item, again, multi_topic)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
@@ -141,10 +143,19 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
         ],
         targets={
             name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
-            for name, item in list(tables.items())[1:]
+            for name, item in list(tables.items())[0 if found.by_topic and found.tables else 1 :]
         },
         set_aside=sum(e.counts.set_aside_before if e.counts.given else e.counts.dead_letters for e in history),
     )
+
+
+def _summed(tables: Iterable[Mapping[Part, int]]) -> Mapping[Part, int]:
+    """Return the rows of all tables by partition."""
+    sums: dict[Part, int] = {}
+    for rows in tables:
+        for name, count in rows.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums
 
 
 def _written(

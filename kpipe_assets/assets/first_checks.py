@@ -13,8 +13,8 @@ import dagster as dg
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.interfaces import Destination, Topics
-from kpipe_assets.assets.table_asset import table_keys
-from kpipe_assets.assets.table_checks import check_keys, evaluations, troubled
+from kpipe_assets.assets.table_checks import check_assets, check_keys, evaluations, troubled
+from kpipe_assets.assets.topic_table_assets import topics_with_tables
 from resources.home import Home
 
 __all__ = ["first_results"]
@@ -40,14 +40,14 @@ def first_results(
     row = next(iter(destination.view("pipelines")), None)
     if row is None or not destination.view("batches_summary", limit=1):
         return None  # nothing was loaded yet
-    keys = table_keys(pipeline)
-    missing = [(name, key) for name, key in check_keys(keys) if _is_unknown(instance, name, key)]
+    keys, with_tables = check_assets(pipeline, home), topics_with_tables(pipeline, home)
+    missing = [(name, key) for name, key in check_keys(pipeline, keys) if _is_unknown(instance, name, key)]
     uid, ledger = destination.ledger()
     if int(row["rows"]) + int(row["dead_letters"]) > _MOST_ROWS or ledger.seq > _MOST_COMMITS:
         missing = [(name, key) for name, key in missing if name in _CHEAP]
     if not missing:
         return []
-    evaluate, results = evaluations(instance, pipeline, home, destination, topics), []
+    evaluate, results = evaluations(instance, pipeline, home, destination, topics, with_tables), []
     for name, key in missing:
         try:
             passed, severity, summary, metadata = evaluate[name](keys.index(key))

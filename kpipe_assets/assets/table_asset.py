@@ -5,6 +5,7 @@
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -20,6 +21,7 @@ from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import Part, part
 from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.topic_asset import source_keys, table_partitions
+from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
 from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer, run_cost
@@ -52,8 +54,8 @@ class HowLong(dg.Config):
 
 
 def table_key(pipeline: Pipeline) -> dg.AssetKey:
-    """Return the key of the table's asset: the table's name."""
-    return dg.AssetKey([pipeline.into.table])
+    """Return the key of the table's asset: the table's name. With a table for each topic, that of their pipeline."""
+    return dg.AssetKey(["pipelines", pipeline.name] if pipeline.into.by_topic else [pipeline.into.table])
 
 
 def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
@@ -86,7 +88,10 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             kinds={"spark", pipeline.into.type},
             description=shown.description or _description(pipeline),
             code_version=code_version,
-            metadata={"dagster/table_name": key.path[-1], "kpipe/pipeline": pipeline.name},
+            metadata={
+                **({} if pipeline.into.by_topic else {"dagster/table_name": key.path[-1]}),
+                "kpipe/pipeline": pipeline.name,
+            },
         )
         for key in table_keys(pipeline)
     ]
@@ -108,7 +113,8 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         destination = destinations.open(pipeline)
         home.make()
         topics = list(source_keys(pipeline, home))
-        publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, topics)
+        others = partial(publish_topic_tables, context.instance, pipeline, destination)
+        publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, topics, others)
         turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
         alone = orphaned(context.instance, context.run.run_id)

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -15,16 +16,19 @@ from kpipe.ingest.staging import filled
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import check_source, lag
+from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
+from kpipe.tables.topic_tables import TopicTables, of_topic
 from kpipe.topics import TopicSnapshot, in_order
-from kpipe.verification.verify import audit
+from kpipe.verification.verify import Audit, audit
 from kpipe_assets.assets.audit_checks import audit_results, audit_specs
 from kpipe_assets.assets.table_asset import table_keys
+from kpipe_assets.assets.topic_table_assets import topic_table_key, topics_with_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.publisher import Publisher
 from resources.home import Home
 
-__all__ = ["Bounds", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
+__all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
 
 _NAMES = {
     "complete": "Every offset of every committed range is exactly one of: row, dead letter, filtered, gap.",
@@ -35,6 +39,8 @@ _NAMES = {
 }
 #: Checks of every table of a pipeline; the others exist for the first one only.
 _OF_EACH = ("complete", "published", "schema")
+#: Checks of each table by topic. The pipeline's asset has the others, and `complete` of all tables.
+_OF_TOPIC = ("complete", "schema")
 
 
 # Metadata of a check result that reports an error: the error's class.
@@ -60,11 +66,15 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     `complete`, `published` and the checks of `into.audit` have severity ERROR, the others WARN. `complete`, `published` and
     `schema` exist for every table, the others for the first one.
     """
-    keys = table_keys(pipeline)
+    keys, topics = check_assets(pipeline, home), topics_with_tables(pipeline, home)
 
     @dg.multi_asset_check(
         name=f"{pipeline.name}_checks",
-        specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, key in check_keys(keys) for text in [_NAMES[name]]]
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text)
+            for name, key in check_keys(pipeline, keys)
+            for text in [_NAMES[name]]
+        ]
         + list(audit_specs(pipeline, keys[0])),
         can_subset=True,
     )
@@ -75,7 +85,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     ) -> Iterator[dg.AssetCheckResult]:
         destination = destinations.open(pipeline)
         home.make()
-        evaluate = evaluations(context.instance, pipeline, home, destination, lambda: kafka.topics(pipeline), bounds)
+        evaluate = evaluations(context.instance, pipeline, home, destination, lambda: kafka.topics(pipeline), topics, bounds)
         chosen = context.selected_asset_check_keys
         if any(check.name not in _NAMES for check in chosen):
             evaluate |= {name: _audit(*result) for name, result in audit_results(pipeline, destination).items()}
@@ -97,8 +107,15 @@ Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
 _ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
 
-def check_keys(keys: Sequence[dg.AssetKey]) -> list[tuple[str, dg.AssetKey]]:
-    """Return name and asset of each check, without those of `into.audit`."""
+def check_assets(pipeline: Pipeline, home: Home) -> list[dg.AssetKey]:
+    """Return the assets that have checks: the tables of the definition, then those of topics that the home has seen."""
+    return [*table_keys(pipeline), *(topic_table_key(pipeline, topic) for topic in topics_with_tables(pipeline, home))]
+
+
+def check_keys(pipeline: Pipeline, keys: Sequence[dg.AssetKey]) -> list[tuple[str, dg.AssetKey]]:
+    """Return name and asset of each check of these assets (`check_assets`), without those of `into.audit`."""
+    if pipeline.into.by_topic:
+        return [(name, key) for at, key in enumerate(keys) for name in _NAMES if (name in _OF_TOPIC if at else name != "schema")]
     return [(name, key) for at, key in enumerate(keys) for name in _NAMES if not at or name in _OF_EACH]
 
 
@@ -108,6 +125,7 @@ def evaluations(
     home: Home,
     destination: Destination,
     topics: Callable[[], Topics],
+    with_tables: Sequence[str] = (),
     bounds: Bounds = Bounds(),
 ) -> dict[str, Callable[[int], Result]]:
     """Return the evaluation of each check, which takes the index of the table.
@@ -118,17 +136,24 @@ def evaluations(
         home: KPIPE_HOME.
         destination: the pipeline's.
         topics: returns the client of its brokers.
+        with_tables: topics that have tables of their own; their positions follow those of the definition's tables.
         bounds: upper bounds.
     """
-    parts = table_pipelines(pipeline)
-    tables = [table for _, table in table_destinations(pipeline, destination)]
+    parts = [*table_pipelines(pipeline), *(of_topic(pipeline, topic) for topic in with_tables)]
+    audited = cache(lambda: _audit_of(destination))
+
+    def columns(at: int) -> Columns | None:
+        if with_tables and isinstance(destination, TopicTables):
+            return destination.columns_of([parts[at].into.table])[0]
+        return table_destinations(pipeline, destination)[at][1].columns()
+
     return {
         "complete": lambda at: (
-            _complete(destination, pipeline.source.multi_topic) if not at else _complete_table(destination, parts[at].into.table)
+            _complete(destination, pipeline.source.multi_topic) if not at else _complete_table(audited(), parts[at].into.table)
         ),
         "published": lambda at: _published(instance, pipeline, home, destination, at),
         "lag": lambda _: _lag(destination, topics(), bounds.lag),
-        "schema": lambda at: _schema(parts[at], tables[at]),
+        "schema": lambda at: _schema(parts[at], columns(at)),
         "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
     }
 
@@ -172,10 +197,13 @@ def _complete(destination: Destination, multi_topic: bool) -> Result:
     return result.ok, _ERROR, summary, metadata
 
 
-def _complete_table(destination: Destination, table: str) -> Result:
-    """Audit a table after the first one."""
+def _audit_of(destination: Destination) -> Audit:
     _, ledger = destination.ledger()
-    result = audit(ledger, destination.history(), destination.recount())
+    return audit(ledger, destination.history(), destination.recount())
+
+
+def _complete_table(result: Audit, table: str) -> Result:
+    """Return the part of an audit about a table after the first one."""
     mine = [text for text in result.problems if text.startswith(f"table {table}: ")]
     rows = result.targets.get(table, {"rows": 0, "rows_found": 0})
     summary = "; ".join(mine) or f"{rows['rows']:,} rows, as in the ledger"
@@ -259,8 +287,8 @@ def verdict(
     ]
 
 
-def _schema(pipeline: Pipeline, destination: Destination) -> Result:
-    declared, actual = filled(pipeline, pipeline.declared), destination.columns()
+def _schema(pipeline: Pipeline, actual: Columns | None) -> Result:
+    declared = filled(pipeline, pipeline.declared)
     if actual is None:
         return True, _WARN, "the table does not exist yet", {}
     problems = [

@@ -57,6 +57,11 @@ def check_copyable(pipeline: Pipeline) -> None:
     if kind not in _TYPES:
         why = _REFUSED.get(kind, f"it cannot create and remove tables in a destination of type {kind}")
         raise NotAvailable(f"{where}: not available for into.type {kind}: {why}", f"use one of: {', '.join(_TYPES)}")
+    if pipeline.into.by_topic:
+        raise NotAvailable(
+            f"{where}: not available for into.table {pipeline.into.table}: a table for each topic",
+            "test one of the topics: a definition with source.topic and the table's name",
+        )
     if pipeline.delivery != "exactly_once":
         raise NotAvailable(
             f"{where}: not available for delivery: {pipeline.delivery}, which loses or repeats records of a killed run by design",

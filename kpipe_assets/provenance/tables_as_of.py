@@ -15,6 +15,7 @@ from kpipe.offsets import RangeSet
 from kpipe.provenance.as_of import Match, content_at, find, first_covering
 from kpipe.provenance.facts import Query, Snapshot, Versioned
 from kpipe.tables.multi_table import table_pipelines
+from kpipe.tables.topic_tables import topic_parts
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import PartitionId
 from kpipe.verification.clearing import Clearing, standing
@@ -225,16 +226,18 @@ def _database(
         if exact_now
         else {source: [(item.start, item.end) for item in held] for source, held in found.content.ranges.items()}
     )
-    first = pipeline.into.table
-    former = sorted({entry.table for entry in standing(history) if entry.table and entry.table.lower() != first.lower()})
+    parts = topic_parts(pipeline, sorted({source.topic.name for source in (*ranges, *found.content.ranges)}))
+    current = {part.into.table.lower() for part, _ in (parts if pipeline.into.by_topic else parts[:1])}
+    former = sorted({entry.table for entry in standing(history) if entry.table and entry.table.lower() not in current})
     tables = []
-    for part in table_pipelines(pipeline):
+    for part, topics in parts:
         table, notes = part.into.table, [f"{kind} keeps no snapshots"]
-        condition = _within(pipeline, ledger, ranges)
+        mine = {source: item for source, item in ranges.items() if source.topic.name in topics}
+        condition = _within(pipeline, ledger, mine)
         if KeyRule.of(part) is not None:
             condition = ""
             notes.append("later batches have replaced and deleted rows of the table: its state then cannot be queried")
-        elif not any(ranges.values()):
+        elif not any(mine.values()):
             notes.append("nothing was committed by then")
         elif not condition:
             notes.append("rows do not name their offset, or not unambiguously")
@@ -244,12 +247,13 @@ def _database(
         gone = [
             f"{source} {left}"
             for source, held in found.content.ranges.items()
+            if source.topic.name in topics
             for item in held
             for left in now.ranges.get(source, RangeSet()).missing(item)
         ]
         if condition and gone:
             notes.append(f"rows of these offsets were cleared since: {', '.join(gone[:20])}")
-        again = [f"{source} {item}" for source in ranges for item in now.repeated.get(source, ())]
+        again = [f"{source} {item}" for source in mine for item in now.repeated.get(source, ())]
         if condition and again:
             notes.append(f"these offsets were read more than once, so their rows may be duplicated: {', '.join(again[:20])}")
         if condition:

@@ -15,7 +15,7 @@ some partitions in Dagster show already: step 3 of the next publisher skips them
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +44,7 @@ class Publisher:
         home: contains the lock file and the log.
         pipeline: the pipeline's name.
         topics: assets of the topics. If set, the newest event contains metadata of the whole table.
+        others: stores the events of other assets for these commits, before they are marked as published.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Publisher:
         home: Home,
         pipeline: str,
         topics: Sequence[dg.AssetKey] = (),
+        others: Callable[[Sequence[Publication]], object] = lambda _: None,
     ) -> None:
         self.keys = [key] if isinstance(key, dg.AssetKey) else list(key)
-        self._instance, self._destination, self._topics = instance, destination, topics
+        self._instance, self._destination, self._topics, self._others = instance, destination, topics, others
         self._home, self._pipeline = home, pipeline
         self._lock = home.state / f"{pipeline}.publishing"
 
@@ -73,6 +75,7 @@ class Publisher:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
             yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
+            self._others(publications)
             self._destination.published([item.batch for item in publications])  # 5
             log_publications(self._home, self._pipeline, publications)
 

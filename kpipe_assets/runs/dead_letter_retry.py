@@ -11,15 +11,16 @@ from typing import Protocol
 
 import pyarrow.parquet as pq
 
-from kpipe.batch.batch import Commit, RangeReport, StagedFile, TableWrite, total
+from kpipe.batch.batch import Commit, RangeReport, StagedFile, TableReport, TableWrite, total
 from kpipe.batch.coverage import distinct, lookup_versions
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay, Replayed, Replaying, keyed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, LedgerMismatch, NotAvailable, SchemaConflict
-from kpipe.ingest.staging import staged_for, tables_of
+from kpipe.ingest.staging import staged_for
 from kpipe.interfaces import Destination
 from kpipe.run_events import Seen
 from kpipe.tables.multi_table import fans_out, table_pipelines
+from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import KeyRule
 from kpipe.terminal import plain
 from kpipe_assets.validation import validate
@@ -186,8 +187,12 @@ def _landed(
     """
     began, started_ms = time.monotonic(), int(time.time() * 1000)
     batch = stager.part(letters)
-    tables = tables_of(pipeline, destination)
-    columns, _, reports = staged_for(pipeline, tables, stager, batch, lambda _: None)
+    tables = batch_tables(pipeline, batch)
+    columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
+    staged: list[list[TableReport]] = [[] for _ in tables.parts]
+    for report in reports:
+        for at, table in zip(tables.of(report.source), report.tables, strict=True):
+            staged[at].append(table)
     counts = total(report.counts for report in reports)
     answered = len(letters) - counts.dead_letters - counts.filtered
     dead = tuple(report.dead_letters for report in reports if report.dead_letters is not None)
@@ -198,8 +203,8 @@ def _landed(
         changes=(),
         kind="replay",
         tables=tuple(
-            TableWrite(part.into.table, mine, distinct(file for table in staged for file in table.files))
-            for (part, _), mine, staged in zip(tables, columns, zip(*(r.tables for r in reports), strict=True), strict=True)
+            TableWrite(part.into.table, mine, distinct(file for table in found for file in table.files))
+            for part, mine, found in zip(tables.parts, columns, staged, strict=True)
         ),
         dead_letters=dead,
         run_id=f"pid-{os.getpid()}",

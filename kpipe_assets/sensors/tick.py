@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import dagster as dg
 
@@ -25,8 +26,9 @@ from kpipe.topics import TopicSnapshot
 from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.first_checks import first_results
 from kpipe_assets.assets.table_asset import table_keys
-from kpipe_assets.assets.table_checks import verdict
+from kpipe_assets.assets.table_checks import check_assets, verdict
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, source_keys, untold
+from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.publishing.publisher import Publisher
@@ -123,7 +125,8 @@ def check_sources(
     ledger, snapshot, trouble = _checked(pipeline, home, destination, topics, ledger, snapshot)
     remember(pipeline, home, snapshot)
     keys = list(source_keys(pipeline, home))
-    publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, keys)
+    others = partial(publish_topic_tables, context.instance, pipeline, destination)
+    publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, keys, others)
     shown = _repair(waiting, publisher, is_running(home, pipeline.name), len(snapshot.partitions))
     new = missing_partitions(pipeline, snapshot, context.instance)
     behind = lag(ledger, snapshot)
@@ -134,7 +137,7 @@ def check_sources(
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
     if not is_running(home, pipeline.name):  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
-        assets = " ".join(key.to_user_string() for key in table_keys(pipeline))
+        assets = " ".join(key.to_user_string() for key in check_assets(pipeline, home))
         if waiting.checked != assets and not waiting.seq:
             first = first_results(context.instance, pipeline, home, destination, lambda: topics)
             waiting.checked = assets if first is not None else ""

@@ -13,6 +13,7 @@ from kpipe.offsets import Range
 from kpipe.planning.seek import Decision, set_offsets
 from kpipe.sql.statements import Reset, Stop, Truncate
 from kpipe.tables.multi_table import table_pipelines
+from kpipe.tables.topic_tables import TopicTables, of_topic, table_of_topic
 from kpipe.topics import PartitionId, TopicSnapshot
 from kpipe.verification.clearing import Clearing
 from kpipe_assets.runs.run_locks import is_running
@@ -37,7 +38,7 @@ def truncate(home: Home, statement: Truncate) -> Result:
     """
     table = statement.table
     known, invalid = _definitions(home)
-    named = [each for each in known if table.lower() in _tables([each])]
+    named = [each for each in known if table.lower() in _written(home, each)]
     writers = named or _former(known, home, table)
     if not writers:
         for error in invalid.values():  # that definition may contain the table
@@ -46,7 +47,7 @@ def truncate(home: Home, statement: Truncate) -> Result:
             f"table {table}: no pipeline of this home has written it",
             "use a client of the database for tables that pipelines do not load",
         )
-    table = _tables(named)[table.lower()] if named else table
+    table = _written(home, named[0])[table.lower()] if named else table
     places = {_place(home, each): each for each in writers}
     if len(places) > 1:
         raise InvalidStatement(
@@ -120,7 +121,7 @@ def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Cal
         _check_delivery(each)
         destination = _clearing(open_destination(each, home))
         snapshot, ledger = survey(home, each).look()
-        _check_kept(each, ledger, snapshot, destination)
+        _check_kept(home, each, ledger, snapshot, destination)
     on = [each.name for each in pipelines if each.name in sensor_states.on()]
     for each in pipelines:
         stop(home, sensor_states, Stop(each.name, if_running=True), report)
@@ -130,7 +131,8 @@ def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Cal
     rows: dict[str, int] = {}
     for group in by_place.values():
         names = [each.name for each in group]
-        done = _clearing(open_destination(group[0], home)).clear(list(_tables(group).values()), _who(), names)
+        tables = {key: table for each in group for key, table in _tables(home, each).items()}
+        done = _clearing(open_destination(group[0], home)).clear(list(tables.values()), _who(), names)
         rows |= done.rows
     words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items()]
     for each in pipelines:
@@ -158,7 +160,7 @@ def _check_delivery(pipeline: Pipeline) -> None:
         )
 
 
-def _check_kept(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, destination: Clearing) -> None:
+def _check_kept(home: Home, pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, destination: Clearing) -> None:
     """Reject clearing rows that could not be loaded again: of the pipeline, or of the loader whose position it has adopted.
 
     Raises:
@@ -175,7 +177,7 @@ def _check_kept(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, des
                 f"{lose}{' REREAD' if adopted else ''} reads the others",
             )
         for deleted in _deleted(adopted, source, snapshot):
-            for table in _tables([pipeline]).values():
+            for table in _tables(home, pipeline).values():
                 if others := destination.other_rows(table):
                     raise InvalidStatement(
                         f"pipeline {pipeline.name}: {source} {deleted} was read by another loader and is missing in Kafka: its"
@@ -193,9 +195,27 @@ def _deleted(ranges: Iterable[Range], source: PartitionId, snapshot: TopicSnapsh
             yield Range(item.start, end)
 
 
-def _tables(pipelines: Sequence[Pipeline]) -> dict[str, str]:
-    """Return the tables of the definitions by name in lower case."""
-    return {part.into.table.lower(): part.into.table for each in pipelines for part in table_pipelines(each)}
+def _tables(home: Home, pipeline: Pipeline) -> dict[str, str]:
+    """Return the tables of the definition by name in lower case; with a table for each topic, those of the topics that were read.
+
+    Raises:
+        DestinationError: they cannot be read.
+    """
+    parts = table_pipelines(pipeline)
+    if pipeline.into.by_topic:
+        destination = open_destination(pipeline, home)
+        topics = destination.topics_written() if isinstance(destination, TopicTables) else {}
+        current = [of_topic(pipeline, topic) for topic, table in topics.items() if table == table_of_topic(pipeline, topic)]
+        parts = tuple(current) or parts
+    return {part.into.table.lower(): part.into.table for part in parts}
+
+
+def _written(home: Home, pipeline: Pipeline) -> dict[str, str]:
+    """Return the tables of the definition as `_tables`; none if they are in a destination that is unreachable."""
+    try:
+        return _tables(home, pipeline)
+    except KpipeError:
+        return {}
 
 
 def _place(home: Home, pipeline: Pipeline) -> str:

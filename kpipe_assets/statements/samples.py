@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch.batch import Batch, Piece, RangeReport, total
+from kpipe.batch.batch import Batch, Piece, RangeReport, TableReport, total
+from kpipe.batch.table_write import BatchTables
 from kpipe.definition.formats import Format
 from kpipe.definition.json_path import write_path
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.ingest.staging import staged_for, tables_of
+from kpipe.ingest.staging import staged_for
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
@@ -26,6 +27,7 @@ from kpipe.sql.renderer import to_sql
 from kpipe.sql.source_positions import pointing
 from kpipe.sql.statements import Extract, Infer, Test
 from kpipe.tables.multi_table import table_pipelines
+from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import with_key
 from kpipe.topics import TopicSnapshot, chosen
 from kpipe_assets.statements.excerpt import in_definition
@@ -76,8 +78,8 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
             return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
         sample = partial(stager.sampled, batch)
         validate(pipeline, home, Needs.RECORDS, destination, sample)
-        columns, _, reports = staged_for(pipeline, tables_of(pipeline, destination), stager, batch, lambda _: None)
-        return _shown(pipeline, columns, reports)
+        columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
+        return _shown(batch_tables(pipeline, batch), columns, reports)
     finally:
         shutil.rmtree(place.path, ignore_errors=True)
 
@@ -93,17 +95,21 @@ def _as_if_begun(pipeline: Pipeline, topics: Topics, destination: Destination) -
     return ledger, snapshot
 
 
-def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[RangeReport]) -> Result:
+def _shown(tables: BatchTables, columns: Sequence[Columns], reports: Sequence[RangeReport]) -> Result:
     """Build the result: rows, and in the message a line for each dead letter. With several tables, rows have a table column."""
     import duckdb
 
     rows: list[Sequence[Any]] = []
     names: list[str] = list(columns[0].names())
     aside: list[str] = []
-    parts = table_pipelines(pipeline)
+    parts = tables.parts
+    found_in: list[list[TableReport]] = [[] for _ in parts]
+    for report in reports:
+        for at, table in zip(tables.of(report.source), report.tables, strict=True):
+            found_in[at].append(table)
     with duckdb.connect(":memory:") as connection:
         for at, part in enumerate(parts):
-            paths = [file.path for report in reports for file in report.tables[at].files]
+            paths = [file.path for table in found_in[at] for file in table.files]
             if paths and len(parts) == 1:
                 found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [paths])
                 names = [column[0] for column in found.description or ()]
@@ -117,7 +123,7 @@ def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[Ran
                 found = connection.execute(query, [report.dead_letters.path])
                 aside += [f"{report.source} offset {at}, {stage}: {reason}" for at, stage, reason in found.fetchall()]
     counts = total(report.counts for report in reports)
-    staged = [sum(report.tables[at].counts.rows for report in reports) for at in range(len(parts))]
+    staged = [sum(table.counts.rows for table in mine) for mine in found_in]
     named = [f" of {part.into.table}" if len(parts) > 1 else "" for part in parts]
     each = [f"{count(rows_of, 'row')}{name}" for rows_of, name in zip(staged, named, strict=True)]
     words = [
@@ -197,7 +203,7 @@ def infer(home: Home, statement: Infer) -> Result:
     begun = empty.after(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))
     batch = plan(begun, snapshot, Limits(_INFER_OFFSETS), uuid.uuid4().hex)
     stager = LocalStager(pipeline, home.make())
-    parts = table_pipelines(pipeline)
+    parts = batch_tables(pipeline, batch).parts if isinstance(batch, Batch) else table_pipelines(pipeline)
     inferred = [stager.columns(batch, at) if isinstance(batch, Batch) else Columns() for at in range(len(parts))]
     if not any(inferred):
         raise KpipeError(

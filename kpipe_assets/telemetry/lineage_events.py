@@ -24,7 +24,7 @@ from kpipe import __version__
 from kpipe.definition.pipeline import Pipeline
 from kpipe.expressions.column_lineage import Dependency, column_lineage
 from kpipe.schema.columns import Columns, ListOf, Struct, Type, parse_type
-from kpipe.tables.multi_table import table_pipelines
+from kpipe.tables.topic_tables import topic_parts
 from kpipe_assets.telemetry.lineage_datasets import source_namespace, table_dataset
 from kpipe_assets.telemetry.lineage_progress import Progress, Read, Written
 from kpipe_assets.telemetry.run_log import utc
@@ -114,8 +114,6 @@ def run_event(pipeline: Pipeline, home: Home, moment: Moment, namespace: str) ->
     progress, own = moment.progress, {"producer": PRODUCER}
     source = source_namespace(pipeline.source)
     topics = sorted({*pipeline.source.names, *progress.topics})
-    parts = table_pipelines(pipeline)
-    written = progress.tables or [Written()] * len(parts)
     batches = Batches(moment.run, progress.batches, progress.batch or None, progress.seq or None, **own)
     engine = processing_engine_run.ProcessingEngineRunFacet(__version__, "kpipe", **own)
     facets: dict[str, Any] = {"processing_engine": engine, "kpipe_batches": batches}
@@ -130,8 +128,13 @@ def run_event(pipeline: Pipeline, home: Home, moment: Moment, namespace: str) ->
         job=Job(namespace, pipeline.name, {"jobType": type}),
         inputs=[_input(source, name, progress.topics.get(name)) for name in topics],
         outputs=[
-            _output(part, table_dataset(pipeline, part.into.table, home), found, [(source, name) for name in topics])
-            for part, found in zip(parts, written, strict=True)
+            _output(
+                part,
+                table_dataset(pipeline, part.into.table, home),
+                progress.tables.get(part.into.table, Written()),
+                [(source, name) for name in mine],
+            )
+            for part, mine in topic_parts(pipeline, topics)
         ],
         **own,
     )

@@ -56,13 +56,13 @@ class Progress:
 
     Attributes:
         topics: by name.
-        tables: in the order of the definition.
+        tables: by name.
         batches: committed batches.
         batch, seq: id and number of the newest.
     """
 
     topics: dict[str, Read] = field(default_factory=dict)
-    tables: list[Written] = field(default_factory=list)
+    tables: dict[str, Written] = field(default_factory=dict)
     batches: int = 0
     batch: str = ""
     seq: int = 0
@@ -75,7 +75,7 @@ class Progress:
         for (source, _), counts in commit.counts.items():
             read = self.topics.setdefault(source.topic.name, Read())
             read.records, read.bytes = read.records + counts.messages, read.bytes + counts.bytes
-        self.tables += [Written() for _ in commit.tables[len(self.tables) :]]
-        for write, written in zip(commit.tables, self.tables, strict=False):
+        for write in commit.tables:
+            written = self.tables.setdefault(write.table, Written())
             written.columns, written.rows = write.columns or written.columns, written.rows + write.totals.rows
         self.batches, self.batch, self.seq = self.batches + 1, commit.id, committed.seq

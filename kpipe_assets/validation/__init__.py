@@ -11,6 +11,7 @@ from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable, SchemaConfli
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import check_tables
+from kpipe.tables.topic_tables import check_by_topic
 from kpipe_assets.validation import definition, expressions, table
 from kpipe_assets.validation.case import Case, Later
 from resources.home import Home
@@ -44,10 +45,15 @@ class Step:
     run: Callable[[Case], None]
 
 
+def _check_targets(case: Case) -> None:
+    check_tables(case.pipeline)
+    check_by_topic(case.pipeline)
+
+
 #: In order: a step may use the results of earlier ones.
 STEPS = (
     Step("available", Needs.FIELDS, (), lambda case: definition.check_available(case.pipeline)),
-    Step("targets", Needs.FIELDS, ("also",), lambda case: check_tables(case.pipeline)),
+    Step("targets", Needs.FIELDS, ("also",), _check_targets),
     Step("formats", Needs.FIELDS, ("format", "type"), lambda case: definition.check_formats(case.pipeline)),
     Step("expressions", Needs.FIELDS, (), expressions.check_expressions),
     Step("source", Needs.FILES, ("source",), definition.check_source),

@@ -61,7 +61,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "pipeline_name": commit.pipeline,
                 "batch_id": commit.id,
                 "seq": seq,
-                "target_table": table,
+                "target_table": commit.table_of(step.lane.key, table),
                 "database_name": database,
                 "batch_state": STATES.get(commit.kind, SUCCEEDED),
                 "batch_rows_written": counts.inserted + counts.updated + counts.deleted,

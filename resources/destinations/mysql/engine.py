@@ -161,10 +161,10 @@ class MySQLEngine(Engine):
             )
         if not self.ledger_exists(connection):
             sql_dialect.create(connection, self.dialect)
-        for part in parts:
-            if not part.is_written:
-                continue
+        written = [part for part in parts if part.is_written]
+        if written:
             ledger_table.read(connection, pipeline)[1].after(commit.changes, commit.id)
+        for part in written:
             table = part.table.name
             there = self.table_exists(connection, table)
             if not there and (rows := multi_table.written(connection, self.dialect, pipeline, table, net=False)):

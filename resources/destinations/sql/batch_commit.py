@@ -44,6 +44,7 @@ COLUMNS, LEDGER = "columns", "ledger"
 def commit_batch(store: Store, commit: Commit) -> Committed:
     """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
     landed: list[Commit] = []
+    store = store.of_commit(commit)
     done = land(commit, store.describe(), lambda: _attempt(store, commit), lambda: read_back(store, commit, landed))
     return replace(done, commit=landed[-1]) if store.is_keyed else done
 

@@ -10,6 +10,7 @@ from typing import Any
 from kpipe.batch.batch import Committed
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay, keyed
 from kpipe.batch.table_write import of_also, of_into
+from kpipe.definition.table_template import OF_TOPIC
 from kpipe.errors import Fenced, LedgerMismatch, StagingFailed
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.commit_protocol import Failure, Steps, land
@@ -38,6 +39,8 @@ _FATES = Table(
 )  # fmt: skip
 #: Number of rows of each letter in each table.
 _GAINED = Table("kpipe_gained", {"error_id": "BIGINT", "name": "VARCHAR", "n": "BIGINT"})
+#: Name of a range's table, as `fill` of kpipe/definition/table_template.py returns it; $2 is the template, or a name.
+_TABLE = f"replace($2, '{OF_TOPIC}', replace(replace(b.topic, '.', '_'), '-', '_'))"
 _Gains = Counter[tuple[int, int]]
 
 
@@ -54,7 +57,7 @@ def _range(dialect: Dialect, others: int, first: int) -> str:
         "b.pipeline_name = $1 AND b.batch_id = e.batch_id AND b.topic = e.topic"
         ' AND b.batch_source_partition_id = e."partition"'
         ' AND e."offset" >= b.batch_earliest_offset AND e."offset" < b.batch_latest_offset'
-        f" AND {dialect.same_name.format('b.target_table', '$2')}"
+        f" AND {dialect.same_name.format('b.target_table', _TABLE)}"
         # The range was written to the same further tables.
         f" AND coalesce((SELECT sum(CASE WHEN {known} THEN 1 ELSE 9999 END)"
         f" FROM {TARGETS.sql} AS s WHERE s.batch_id = b.batch_id AND s.cluster_id = b.cluster_id AND s.topic_id = b.topic_id"
@@ -108,11 +111,14 @@ def letters(store: Store, after: int, limit: int) -> Sequence[DeadLetter]:
 def replay(store: Store, replay: Replay) -> Committed:
     """Commit the outcome of retried dead letters; see `Replaying.replay`."""
     commit = replay.commit
+    store = store.of_commit(commit)
     return land(commit, store.describe(), lambda: _attempt(store, replay), lambda: read_back(store, commit, []))
 
 
 def _others(store: Store) -> list[str]:
     """Return the names of the tables of `also`, in lower case."""
+    if store.by_topic:
+        return []
     return [table.name.lower() for table in of_also(store.tables)]
 
 
@@ -142,7 +148,7 @@ def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedT
     parts += [StagedTable(table, part, Writes(verify(part.only.files, engine.staging))) for table, part in split(store, commit)]
     dead = verify(commit.dead_letters, engine.staging)
     history_tables.check_letters(dead)
-    fates, gains = _fates(replay, [part.files.rows for part in parts], dead)
+    fates, gains = _fates(replay, [part.files.rows for part in parts], dead, store.by_topic)
     steps.enter("open")
     with store.writing() as connection:
         engine.define(connection, pipeline, commit, parts)
@@ -212,7 +218,9 @@ def _overtaken(pipeline: str, why: str) -> Fenced:
     return Fenced(f"pipeline {pipeline}: {why} since this retry read the dead letters; nothing was written", "run it again")
 
 
-def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Proven]) -> tuple[list[dict[str, Any]], list[_Gains]]:
+def _fates(
+    replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Proven], by_topic: bool
+) -> tuple[list[dict[str, Any]], list[_Gains]]:
     """Return the outcome of each letter, from the files; and for each table the number of rows by partition and offset.
 
     Raises:
@@ -241,10 +249,11 @@ def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Prov
             f"replay {replay.commit.id}: wrong staged files: {staged[0]} rows and {staged[1]} dead letters; of the retried"
             f" records {found[0]} and {found[1]}; {both} records have both"
         )
+    first = gained if by_topic else of_into(gains)  # rows as the ledger's ranges count them
     fates = [
         {
             "error_id": letter.id, "batch_id": letter.batch, "topic": letter.source.topic.name,
-            "partition": letter.source.partition, "offset": letter.offset, "n": of_into(gains)[place], "gave": gained[place],
+            "partition": letter.source.partition, "offset": letter.offset, "n": first[place], "gave": gained[place],
             "again": place in failed,
             "stage": failed.get(place, (None, None))[0], "reason": failed.get(place, (None, None))[1],
         }

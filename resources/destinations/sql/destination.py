@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay
+from kpipe.definition.table_template import fill
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
@@ -89,7 +90,7 @@ class SqlDestination(Generic[_E]):
         def read(connection: Connection) -> Columns | None:
             if self.engine.table_exists(connection, self.store.table):
                 return remember_columns(self.engine, connection, self.store.table)
-            self.check_missing(connection)
+            self.check_missing(connection, self.store.table)
             return None
 
         known: Columns | None = self.engine.recall((COLUMNS, self.store.table))
@@ -116,15 +117,14 @@ class SqlDestination(Generic[_E]):
             raise unkeyed(table.name)
         return table.rule.columns
 
-    def check_missing(self, connection: Connection) -> None:
-        """Check that no rows were written to the table, which does not exist.
+    def check_missing(self, connection: Connection, table: str) -> None:
+        """Check that no rows were written to a table that does not exist.
 
         Raises:
             LedgerMismatch: the ledger records rows of it.
         """
         if not self.engine.ledger_exists(connection):
             return
-        table = self.store.table
         if rows := multi_table.written(connection, self.engine.dialect, self.pipeline, table, net=False):
             raise missing(self.pipeline, table, rows)
 
@@ -143,6 +143,31 @@ class SqlDestination(Generic[_E]):
             return {name: multi_table.written(connection, self.engine.dialect, self.pipeline, name) for name in names}
 
         return self.store.read_ledger(read, dict[str, int]())
+
+    def columns_of(self, tables: Sequence[str]) -> Sequence[Columns | None]:
+        """Return the payload columns of tables by topic; see `TopicTables`."""
+        known: dict[str, Columns | None] = {name: self.engine.recall((COLUMNS, name)) for name in tables}
+
+        def read(connection: Connection) -> None:
+            for name in (name for name in tables if known[name] is None):
+                if self.engine.table_exists(connection, name):
+                    known[name] = remember_columns(self.engine, connection, name)
+                else:
+                    self.check_missing(connection, name)
+
+        if None in known.values():
+            self.store.read(read, None)
+        return list(known.values())
+
+    def rows_of_tables(self) -> Mapping[str, int]:
+        """Return the number of rows of each table that was written; see `TopicTables`."""
+        nothing: dict[str, int] = {}
+        return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.pipeline), nothing)
+
+    def topics_written(self) -> Mapping[str, str]:
+        """Return the newest table of each topic; see `TopicTables`."""
+        nothing: dict[str, str] = {}
+        return self.store.read_ledger(lambda connection: multi_table.topics(connection, self.pipeline), nothing)
 
     # -- the ledger
 
@@ -171,12 +196,13 @@ class SqlDestination(Generic[_E]):
         """
 
         def read(connection: Connection) -> Recount:
-            former = multi_table.former(connection, self.pipeline, [table.name for table in self.store.tables])
-            tables = [*self.store.tables, *map(TargetTable, former)]
+            store = self._as_written(connection)
+            former = multi_table.former(connection, self.pipeline, [table.name for table in store.tables])
+            tables = [*store.tables, *map(TargetTable, former)]
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
             found = {table.name: count(connection, table, exists) for table, exists in zip(tables, exist, strict=True)}
-            return Recount(found, counting.dead_letters(connection, self.pipeline))
+            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic)
 
         def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
             known = self.engine.columns(connection, table.name).names() if exists else None
@@ -186,6 +212,14 @@ class SqlDestination(Generic[_E]):
             return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
 
         return self.store.read_ledger(read, Recount())
+
+    def _as_written(self, connection: Connection) -> Store:
+        """Return the store with the tables of all topics that were read, if each topic has a table of its own."""
+        if not self.store.by_topic:
+            return self.store
+        template = self.store.table
+        found = multi_table.topics(connection, self.pipeline)
+        return self.store.of_tables(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""

@@ -15,7 +15,7 @@ from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.recount import Entry
 from resources.destinations.provenance import Written, bound, commit_info, decided, shares
-from resources.destinations.sql.ledger import ledger_table, row_balance
+from resources.destinations.sql.ledger import ledger_table, multi_table, row_balance
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN
 from resources.destinations.sql.ledger.recount import entry_of
 from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, TARGETS
@@ -228,6 +228,8 @@ def _as_info(row: Sequence[Any]) -> CommitInfo:
 def rows_at(store: Store, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
     """Return the coordinates of rows; see `Traceable.rows_at`."""
     names = [known.name for known in store.tables]
+    if store.by_topic:
+        names = store.read_ledger(lambda connection: list(multi_table.topics(connection, store.pipeline).values()), names)
     name = table if table in names else next((known for known in names if known.lower() == table.lower()), None)
     if name is None:
         raise InvalidPipeline(f"pipeline {store.pipeline}: no table {table!r}", f"tables: {', '.join(names)}")

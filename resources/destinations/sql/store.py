@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kpipe.batch.batch import Commit
+from kpipe.definition.table_template import is_template
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict
 from resources.destinations.commit_protocol import Failure
 from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
@@ -30,7 +31,8 @@ class Store:
     Attributes:
         engine: of the database.
         pipeline: name of the pipeline.
-        tables: that it loads; the first one names the destination.
+        tables: that it loads; the first one names the destination. With tables by topic it is a template, until `of_commit`.
+        name: of the destination's table, or the template; empty: that of the first table.
         config: the pipeline's definition, for display, without secrets.
     """
 
@@ -38,11 +40,28 @@ class Store:
     pipeline: str
     tables: tuple[TargetTable, ...]
     config: Mapping[str, Any]
+    name: str = ""
 
     @property
     def table(self) -> str:
-        """Return the name of the first table."""
-        return self.tables[0].name
+        """Return the name of the first table, or the template of tables by topic."""
+        return self.name or self.tables[0].name
+
+    @property
+    def by_topic(self) -> bool:
+        """Return whether each topic has a table of its own (kpipe/tables/topic_tables.py)."""
+        return is_template(self.table)
+
+    def of_tables(self, names: Iterable[str]) -> Store:
+        """Return the store of these tables, all with the rule of the template."""
+        rule = self.tables[0].rule
+        return replace(self, tables=tuple(TargetTable(name, rule) for name in names), name=self.table)
+
+    def of_commit(self, commit: Commit) -> Store:
+        """Return the store of the tables that a commit writes: those of the definition, unless each topic has its own."""
+        if not self.by_topic or not commit.tables:
+            return self
+        return self.of_tables(write.table for write in commit.tables)
 
     @property
     def is_keyed(self) -> bool:

@@ -99,7 +99,7 @@ class ReceiptsDestination(SqlDestination["ReceiptsEngine"]):
             if landed is None and engine.table_exists(connection, table):
                 columns = engine.sent(connection, table)
             elif landed is None:
-                self.check_missing(connection)
+                self.check_missing(connection, self.store.table)
             return ReceiptsState(landed, columns, ledger_table.read(connection, self.pipeline)[1])
 
         return self.store.read_ledger(read, ReceiptsState(None, Columns(), Ledger(self.pipeline)))

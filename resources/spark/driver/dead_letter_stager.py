@@ -63,7 +63,7 @@ class LettersStager(LocalStager):
         Args:
             letters: every dead letter of each partition between the first and the last offset of the batch.
         """
-        self._seen = None
+        self._seen = {}
         return batch_of(uuid.uuid4().hex, self._pipeline.name, letters)
 
     def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,14 @@ from kpipe.batch.host_stats import Work
 from kpipe.column_growth import Closed, named, widened
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.expressions.projection import lookups_of
+from kpipe.expressions.projection import Selection, lookups_of
 from kpipe.ingest.staging import filled
-from kpipe.ledger.ledger import Step
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
 from kpipe.tables.changes import KEEPING
 from kpipe.tables.multi_table import fans_out, table_pipelines
+from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import KeyRule, keeps_originals
 from kpipe.topics import PartitionId
 from resources.decode.factory import sampled
@@ -39,6 +38,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
+from resources.spark.driver.sample_steps import spread
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -94,10 +94,10 @@ class SparkStager:
         for kind in (pipeline.format, pipeline.key_format):
             check_registry(kind, access)
         self._program = resolved_program(pipeline)
-        self._selections = [checked_selection(part) for part in self._parts]
+        self._selections = [checked_selection(part) for part in self._parts]  # tables by topic share one
         self._lookups = Lookups(pipeline, lookups_of(self._selections), ask, self._environ)
-        self._never_null: list[frozenset[str]] | None = None
-        self._seen: Columns | None = None  # columns of the sample, read once a run
+        # By table, and by topic if each has its own table: NOT NULL columns, and columns of samples. Read once a run.
+        self._never_null, self._seen = dict[str, frozenset[str]](), dict[str, Columns]()
         self._shipped: ProgramSpec | None = None
         self._runner: BatchRunner | None = None
         self._given_up = threading.Event()
@@ -112,13 +112,13 @@ class SparkStager:
             InvalidPipeline: a CSV pipeline has no column names and no table.
         """
         self._name_fields(batch)
-        pipeline, chosen = self._parts[table], self._selections[table]
+        pipeline, chosen = self._of_batch(batch)[table]
         if pipeline.format.type == "csv" and not (pipeline.format.fields or pipeline.declared):
             raise InvalidPipeline(
                 f"pipeline {pipeline.name}: CSV has no column names, and table {pipeline.into.table} does not exist",
                 "name them in format.fields, declare `columns`, or create the table first",
             )
-        seen = columns = self.sampled(batch)
+        seen = columns = self.sampled(batch, table)
         if chosen is None:
             return columns
         # Assume a table without the columns that expressions compute, so that the types of these are inferred.
@@ -131,10 +131,13 @@ class SparkStager:
         computed = Selector(spec, self._lookups.of_batch(batch.id)).new_columns
         return Columns((*columns.without(chosen.targets).items, *computed.items))
 
-    def sampled(self, batch: Batch) -> Columns:
-        """Return columns inferred from the first records, before expressions are applied."""
-        if self._seen is not None:
-            return self._seen
+    def sampled(self, batch: Batch, table: int = 0) -> Columns:
+        """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
+        taken = batch_tables(self._pipeline, batch)
+        steps = [step for step in batch.steps if table in taken.of(step.source)]
+        topic = steps[0].source.topic.name if taken.topics is not None else ""
+        if topic in self._seen:
+            return self._seen[topic]
         self._name_fields(batch)
         spec = self._spec(str(self._program.file)) if self._program else None
         self._given_up.clear()
@@ -142,8 +145,8 @@ class SparkStager:
         payloads: list[bytes] = []
         keys: list[bytes] = []
         written = Columns()
-        topics = len({step.source.topic for step in batch.steps})
-        for step in _spread(batch.steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
+        topics = len({step.source.topic for step in steps})
+        for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
             size = _SAMPLE_RECORDS * (job.connector.record_size if job.connector is not None else 1)
             part = Range(step.range.start, min(step.range.end, step.range.start + size))
             piece, sample = Piece(step.source, part), list[bytes]()
@@ -164,8 +167,8 @@ class SparkStager:
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
-        self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
-        return self._seen
+        self._seen[topic] = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
+        return self._seen[topic]
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
@@ -202,12 +205,23 @@ class SparkStager:
     ) -> JobSpec:
         """Return the job with expressions and constraints for every table."""
         self._name_fields(batch)
-        if self._never_null is None:
-            checks_null = self._pipeline.errors.constraint != "fail"
-            self._never_null = [frozenset(self._required(part) if checks_null else ()) for part in self._parts]
         whys: Sequence[Closed | None] = closed or [None] * len(tables)
-        specs = [self._table(batch, at, *of) for at, of in enumerate(zip(tables, whys, strict=True))]
-        return self._job(batch, specs, program)
+        of_tables = enumerate(zip(self._of_batch(batch), tables, whys, strict=True))
+        return self._job(batch, [self._table(batch, at, *part, have, why) for at, (part, have, why) in of_tables], program)
+
+    def _of_batch(self, batch: Batch) -> list[tuple[Pipeline, Selection | None]]:
+        """Return the definition and the expressions of each table that the batch writes."""
+        if not self._pipeline.into.by_topic:
+            return list(zip(self._parts, self._selections, strict=True))
+        return [(part, self._selections[0]) for part in batch_tables(self._pipeline, batch).parts]
+
+    def _required_of(self, part: Pipeline) -> frozenset[str]:
+        """Return the NOT NULL columns of a table, read once a run and only if such rows do not fail the batch."""
+        if self._pipeline.errors.constraint == "fail":
+            return frozenset()
+        if part.into.table not in self._never_null:
+            self._never_null[part.into.table] = frozenset(self._required(part))
+        return self._never_null[part.into.table]
 
     def _name_fields(self, batch: Batch) -> None:
         """Name the fields as the first file of a run does, if files name them; a task uses the names of its own file."""
@@ -220,15 +234,16 @@ class SparkStager:
         self._pipeline = self._pipeline.model_copy(update={"format": kind})
         self._parts = table_pipelines(self._pipeline)
 
-    def _table(self, batch: Batch, at: int, columns: Columns, closed: Closed | None) -> TableSpec:
+    def _table(
+        self, batch: Batch, at: int, pipeline: Pipeline, chosen: Selection | None, columns: Columns, closed: Closed | None
+    ) -> TableSpec:
         """Return a table's part of the job."""
-        pipeline, chosen = self._parts[at], self._selections[at]
-        assert self._never_null is not None
         no_nul = pipeline.errors.constraint != "fail" and pipeline.into.type in WITHOUT_NUL
-        shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch), self._never_null[at], no_nul)
+        shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch, at), self._required_of(pipeline), no_nul)
         spec = TableSpec(
             columns,
             name=pipeline.into.table if len(self._parts) > 1 else "",
+            position=at,
             shape=shape,
             originals=keeps_originals(pipeline),
             divided=pipeline.into.parts,
@@ -252,6 +267,7 @@ class SparkStager:
             programs=str(self._home.path / "programs"),
             format=self._pipeline.format,
             tables=tuple(tables),
+            topics=batch_tables(self._pipeline, batch).topics,
             parse=errors.parse,
             transform=errors.transform,
             constraint=errors.constraint,
@@ -313,16 +329,6 @@ def _keyed(pipeline: Pipeline, columns: Columns) -> dict[str, Any]:
         )
     key = Columns(tuple((name, kind) for name, kind in columns if name.lower() in {key.lower() for key in names}))
     return {"unique": key, "deletes": rule.deletes}
-
-
-def _spread(steps: Sequence[Step]) -> list[Step]:
-    """Order steps so that the first partition of each topic precedes every topic's second one."""
-    seen: Counter[str] = Counter()
-    ranked: list[tuple[int, int, Step]] = []
-    for step in steps:
-        ranked.append((seen[step.source.topic.name], len(ranked), step))
-        seen[step.source.topic.name] += 1
-    return [step for *_, step in sorted(ranked, key=lambda item: item[:2])]
 
 
 def _inside(

@@ -82,7 +82,8 @@ class RangeOutput:
         def rows(table: TableSpec, kind: str) -> StagingWriter | Divided:
             return Divided(table.divided, lambda of: file(f"{kind} {of}")) if table.divided else file(kind, untraced)
 
-        self._sinks = [Sink(job, table, rows(table, f"rows {at}"), file(f"deletes {at}")) for at, table in enumerate(job.tables)]
+        places = [(table, table.position) for table in job.tables]
+        self._sinks = [Sink(job, table, rows(table, f"rows {at}"), file(f"deletes {at}")) for table, at in places]
         self._last = min(_LAST_MS, job.limits.instants[1] // 1000) if job.limits is not None else _LAST_MS
         self._refused = job.refused.get(piece.source, {})
         self.filtered = 0

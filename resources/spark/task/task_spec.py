@@ -90,6 +90,7 @@ class TableSpec:
         unique: columns of the table's key with their types; empty without a key.
         deletes: whether tombstones delete the row of their key.
         originals: whether the whole record is staged with each row.
+        position: among the tables of the batch.
         divided: what the table is divided by: each file of rows belongs to one division.
         bound: limits on new columns of a record; None: no limits.
         keeps: whether the commit keeps values that an update left out (kpipe/tables/changes.py).
@@ -101,6 +102,7 @@ class TableSpec:
     unique: Columns = field(default_factory=Columns)
     deletes: bool = False
     originals: bool = False
+    position: int = 0
     divided: tuple[Part, ...] = ()
     bound: Bound | None = None
     keeps: bool = True
@@ -115,7 +117,8 @@ class JobSpec:
         config: settings of the Kafka client; not shown by repr.
         staging: folder of staged files, shared by all workers; or a prefix of object names.
         format: how payloads become columns.
-        tables: each table, in the order of the definition.
+        tables: each table of the batch (kpipe/tables/topic_tables.py).
+        topics: position of each topic's table; None: each table takes the records of all topics.
         parse: policy for payloads that cannot become a row.
         transform: policy for records that cannot be passed to the program, or make it fail.
         constraint: policy for records for which an expression fails, or whose row a table rejects.
@@ -165,6 +168,7 @@ class JobSpec:
     moves: bool = False
     pipeline: str = ""
     cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
+    topics: Mapping[str, int] | None = None
 
     def reader(self, piece: Piece) -> RangeReader:
         """Return a reader of a piece's records."""
@@ -176,11 +180,13 @@ class JobSpec:
         return RangeReader(self.config, topic, number, piece.range, after=piece.after, epoch=piece.epoch)
 
     def of_piece(self, piece: Piece) -> JobSpec:
-        """Return the job with the fields that the piece's split declares itself, such as in the first line of a file.
+        """Return the job with the tables of the piece's topic, and the fields that its split declares, as in a file's first line.
 
         Raises:
             ReadFailed: the split cannot be read.
         """
+        if self.topics is not None and len(self.tables) > 1:
+            return replace(self, tables=(self.tables[self.topics[piece.source.topic.name]],), topics=None).of_piece(piece)
         names = self.connector.header(piece.source.topic.name) if self.connector is not None else None
         if names is None:
             return self

@@ -7,11 +7,12 @@ from collections.abc import Collection
 from typing import Any
 
 from kpipe.batch.batch import Commit, Counts, Mark
-from resources.destinations.ledger_rows import STATES, SUCCEEDED
+from kpipe.verification.clearing import CLEARED
+from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["ENTRY", "WRITTEN", "former", "settled", "write", "written"]
+__all__ = ["ENTRY", "WRITTEN", "former", "rows", "settled", "topics", "write", "written"]
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
 ENTRY = (
@@ -60,8 +61,9 @@ def write(connection: Connection, dialect: Dialect, commit: Commit, seq: int) ->
         }
         key = step.lane.key
         for item in commit.tables:
-            found = item.counts.get(key, Counts())
-            rows.append({**where, "target_table": item.table, **_row(found, item.marks.get(key, Mark()))})
+            if key in item.counts:
+                found = item.counts[key]
+                rows.append({**where, "target_table": item.table, **_row(found, item.marks.get(key, Mark()))})
     TARGETS.insert(connection, dialect, rows)
 
 
@@ -104,6 +106,37 @@ def former(connection: Connection, pipeline: str, tables: Collection[str]) -> li
     return sorted(name for (name,) in rows if name.lower() not in named)
 
 
+def rows(connection: Connection, pipeline: str) -> dict[str, int]:
+    """Return the number of rows that the pipeline has in each table, according to the ledger.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+    """
+    found = connection.execute(
+        "SELECT target_table, coalesce(sum(inserted) - sum(deleted), 0)"
+        f" FROM {WRITTEN} AS w WHERE pipeline_name = $1 GROUP BY target_table",
+        [pipeline],
+    ).fetchall()
+    return {table: int(count) for table, count in found}
+
+
+def topics(connection: Connection, pipeline: str) -> dict[str, str]:
+    """Return the topics that the pipeline has read, in order, each with the table that its newest range names.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+    """
+    unread = (*UNREAD, CLEARED)
+    rows = connection.execute(
+        f"SELECT topic, target_table FROM {BATCHES.sql} WHERE pipeline_name = $1 AND coalesce(closed_by, '') NOT IN {unread}"
+        " GROUP BY topic, target_table ORDER BY topic, max(seq)",
+        [pipeline],
+    ).fetchall()
+    return dict(rows)
+
+
 def settled(connection: Connection, commit: Commit) -> Commit:
     """Return a landed commit with the outcome of the rows of each table, as the ledger records it."""
     if len(commit.tables) < 2:
@@ -119,9 +152,9 @@ def settled(connection: Connection, commit: Commit) -> Commit:
     result = []
     for item in commit.tables:
         counts = {}
-        for step in commit.steps:
+        for step in (step for step in commit.steps if step.lane.key in item.counts):
             topic = step.source.topic
             where = (item.table, topic.cluster, topic.topic_id, topic.name, step.source.partition, step.range.start)
-            counts[step.lane.key] = found.get(where, item.counts.get(step.lane.key, Counts()))
+            counts[step.lane.key] = found.get(where, item.counts[step.lane.key])
         result.append(counts)
     return commit.settled(result)

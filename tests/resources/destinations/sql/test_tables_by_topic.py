@@ -1,0 +1,165 @@
+"""A table for each topic in a database: one commit for all of them, each with its own columns, proof and clearing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kpipe import failpoints
+from kpipe.batch.batch import Commit, TableWrite
+from kpipe.batch.counts import Counts
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch
+from kpipe.ledger.ledger import Lane, LaneChange
+from kpipe.schema.columns import Columns
+from kpipe.tables.topic_tables import TopicTables
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import TopicId
+from resources.testing.place import COLUMNS, COORDINATES, DEAD_LETTERS, Place, arrow, live, read_step, source
+from resources.testing.state import proof
+from tests.resources.destinations.databases import database
+
+pytestmark = pytest.mark.drawn(2)
+
+SHOP, BLOG = TopicId("cluster-1", "id-shop", "web.shop"), TopicId("cluster-1", "id-blog", "web-blog")
+TABLES = {SHOP: "raw_web_shop", BLOG: "raw_web_blog"}
+PRICED = Columns.of({"id": "BIGINT", "price": "DOUBLE"})
+
+
+@pytest.fixture(params=["duckdb", "postgres", "mysql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield database(request, tmp_path)
+    failpoints.arm(None)
+
+
+def opened(place: Place, rule: KeyRule | None = None, begun: bool = True) -> Any:
+    destination = place.open(table="raw_{topic}", rule=rule)
+    if begun:
+        lanes = [Lane(source(0, topic), 0, 0) for topic in TABLES]
+        changes = tuple(LaneChange(None, lane) for lane in lanes)
+        destination.commit(Commit(uuid.uuid4().hex, "tweets", changes, kind="begin", note="begin"))
+    return destination
+
+
+def commit(
+    place: Place, destination: Any, ends: Mapping[TopicId, int], dead: tuple[TopicId, int] | None = None,
+    columns: Mapping[TopicId, Columns] | None = None, keyed: bool = False, tables: Mapping[TopicId, str] = TABLES,
+) -> Commit:  # fmt: skip
+    """One range of each topic, into its table: web.shop has `id` and `text`, web-blog `id` and `price`."""
+    ledger = destination.ledger()[1]
+    steps = {topic: read_step(live(ledger, 0, topic), end) for topic, end in sorted(ends.items())}
+    known = {SHOP: COLUMNS, BLOG: PRICED, **(columns or {})}
+    writes, letters, records = [], [], {}
+    for topic, step in steps.items():
+        offsets = [at for at in range(step.range.start, step.range.end) if (topic, at) != dead]
+        fields = [*((name, arrow(kind)) for name, kind in known[topic]), *COORDINATES.items(), ("_kafka_topic", pa.string())]
+        rows = [
+            {"id": at, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at, "_kafka_topic": topic.name}
+            for at in offsets
+        ]
+        files = (place.file(rows, pa.schema(fields)),) if rows else ()
+        counts = Counts(rows=len(rows), inserted=0 if keyed else len(rows))
+        writes.append(TableWrite(tables[topic], known[topic], files, counts={step.lane.key: counts}))
+        aside = len(step.range) - len(rows)
+        letters += [place.dead(step.source, dead[1])] if aside and dead is not None else []
+        records[step.lane.key] = Counts(messages=len(step.range), dead_letters=aside)
+    return Commit(
+        uuid.uuid4().hex, "tweets", tuple(step.change for step in steps.values()), steps=tuple(steps.values()),
+        tables=tuple(writes), records=records, dead_letters=(place.file(letters, DEAD_LETTERS),) if letters else (),
+        ends={step.source: (0, step.end) for step in steps.values()}, multi_topic=True,
+        metadata={step.source: {"end_offset": step.end, "rows": 0} for step in steps.values()}, run_id="r", version="v",
+    )  # fmt: skip
+
+
+def targets(destination: Any) -> dict[str, int]:
+    found = proof(destination, True)
+    assert found.ok, found.problems
+    assert all(rows["rows"] == rows["rows_found"] for rows in found.targets.values())
+    return {name: rows["rows"] for name, rows in found.targets.items()}
+
+
+def test_tables_of_a_batch_are_committed_together(place: Place) -> None:
+    destination = opened(place)
+    assert isinstance(destination, TopicTables)
+    assert destination.columns_of(list(TABLES.values())) == [None, None]
+    assert targets(destination) == {}
+    first = commit(place, destination, {SHOP: 5, BLOG: 3}, dead=(BLOG, 1))
+    place.fail_next("before")
+    with pytest.raises(DestinationError):
+        destination.commit(first)
+    assert place.rows("raw_web_shop") == [] == place.rows("raw_web_blog")
+    done = destination.commit(first)
+    assert done.commit.totals.rows == 7 and done.commit.totals.dead_letters == 1
+    assert [len(place.rows(table)) for table in TABLES.values()] == [5, 2]
+    assert destination.columns_of(list(TABLES.values())) == [COLUMNS, PRICED]
+    assert targets(destination) == {"raw_web_blog": 2, "raw_web_shop": 5}
+    assert proof(destination, True).partitions["web-blog:0"]["rows_found"] == 2
+    # One topic alone; its table gets a column, the other one does not.
+    wide = Columns((*COLUMNS.items, ("more", PRICED.items[1][1])))
+    destination.commit(commit(place, destination, {SHOP: 6}, columns={SHOP: wide}))
+    assert destination.columns_of(list(TABLES.values())) == [wide, PRICED]
+    assert destination.topics_written() == {"web-blog": "raw_web_blog", "web.shop": "raw_web_shop"}
+    assert destination.rows_of_tables() == {"raw_web_blog": 2, "raw_web_shop": 6}
+    assert {(row["topic"], row["target_table"]) for row in destination.view("batches")} >= {("web.shop", "raw_web_shop")}
+    with pytest.raises(Fenced):
+        destination.commit(replace(first, id=uuid.uuid4().hex))
+
+
+def test_a_changed_table_is_noticed_in_that_table(place: Place) -> None:
+    destination = opened(place)
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}))
+    place.sql(f"DELETE FROM {place.name('raw_web_blog')} WHERE id = 1")
+    problems = proof(destination, True).problems
+    assert problems and all(text.startswith("table raw_web_blog: ") for text in problems)
+    place.sql(f"DROP TABLE {place.name('raw_web_blog')}")
+    assert any("expected 3 rows, found 0" in text for text in proof(destination, True).problems)
+    with pytest.raises(LedgerMismatch, match=r"raw_web_blog.*3 rows"):
+        destination.columns_of(["raw_web_blog"])
+    with pytest.raises(LedgerMismatch):
+        destination.commit(commit(place, destination, {SHOP: 6, BLOG: 4}))
+    assert len(place.rows("raw_web_shop")) == 5
+
+
+def test_one_table_is_cleared(place: Place) -> None:
+    destination = opened(place)
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}))
+    done = destination.clear(["raw_web_shop"], "me")
+    assert (done.rows, done.pipelines) == ({"raw_web_shop": 5}, {"tweets": ["web.shop/0 [0, 5)"]})
+    assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 0}
+    destination.commit(commit(place, destination, {SHOP: 7, BLOG: 4}))
+    assert targets(destination) == {"raw_web_blog": 4, "raw_web_shop": 2}
+
+
+def test_an_edited_template_and_one_table_for_all(place: Place) -> None:
+    destination = opened(place)
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}))
+    other = place.open(table="new_{topic}")
+    assert targets(other) == {"raw_web_blog": 3, "raw_web_shop": 5}
+    names = {SHOP: "new_web_shop", BLOG: "new_web_blog"}
+    other.commit(commit(place, other, {SHOP: 6, BLOG: 5}, tables=names))
+    assert targets(other) == {"new_web_blog": 2, "new_web_shop": 1, "raw_web_blog": 3, "raw_web_shop": 5}
+    one = place.open(table="web")
+    found = proof(one, True)
+    assert found.ok, found.problems
+    assert found.targets["new_web_blog"] == {"rows": 2, "rows_found": 2}
+
+
+def test_rows_with_a_key_in_each_table(place: Place) -> None:
+    rule = KeyRule(("id",), "replace")
+    destination = opened(place, rule)
+    done = destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}, keyed=True))
+    assert {lane[0].topic.name: counts.inserted for lane, counts in done.commit.counts.items()} == {"web.shop": 5, "web-blog": 3}
+    assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 5}
+    again = commit(place, destination, {SHOP: 6, BLOG: 4}, keyed=True)
+    place.fail_next("after_landed")
+    done = destination.commit(again)
+    assert [counts.inserted for counts in done.commit.counts.values()] == [1, 1]
+    assert destination.commit(again).commit.counts == done.commit.counts
+    assert destination.rows_of_tables() == {"raw_web_blog": 4, "raw_web_shop": 6}
+    place.sql(f"DELETE FROM {place.name('raw_web_shop')} WHERE id = 4")
+    assert all(text.startswith("table raw_web_shop: ") for text in proof(destination, True).problems)
