@@ -100,7 +100,7 @@ def _of(plans: Mapping[str, Plan] | None, name: str) -> Plan | None:
 
 
 def _flat(value: Any, plans: Plans | None) -> Change:
-    """Return the change of a row with `__deleted` or `__op`; members that begin with `__` are no columns."""
+    """Return the change of a row with `__deleted` or `__op`; members that begin with `__` are not columns."""
     if not isinstance(value, Mapping):
         raise Reject("not a flattened change event: it is not an object")
     image = Image({name: item for name, item in value.items() if not name.startswith("__")}, _of(plans, "after"))

@@ -109,7 +109,7 @@ class Changes:
         self._documents = _documents(kind, self._envelope.plans, access)
 
     def read(self, payloads: Payloads) -> Iterator[tuple[int, Change | Reject]]:
-        """Yield the position of each value, and the change or the reason why it is none."""
+        """Yield the position of each value, and the change or the reason why it is invalid."""
         for at, value, plans in self._documents.read(payloads):
             if isinstance(value, Reject):
                 yield at, value

@@ -1,4 +1,4 @@
-"""Read what the footers of staged files say about values that DuckLake's statistics cannot express.
+"""Find values in the footers of staged files that DuckLake's statistics cannot express.
 
 DuckLake stores the least and the greatest value of a column as text, and leaves out files and tables by them. With DuckDB 1.5.5:
 
