@@ -132,7 +132,10 @@ def _back(ledger: Ledger, source: PartitionId, wanted: Range) -> _Item:
 def _again(ledger: Ledger, source: PartitionId, to: int) -> _Item:
     changes, done = transitions.reread(ledger, source, to)
     steps = tuple(Step(Lane(source, x.start, x.start, x.end), x.end, "reread") for x in done)
-    return changes, f"{source} from {to}" + (f", {' '.join(map(str, done))} again" if done else ""), steps
+    words = f"{source} from {to}" + (f", {' '.join(map(str, done))} again" if done else "")
+    if taken := [Range(max(x.start, to), x.end) for x in ledger.unread(source, ADOPTED) if x.end > to]:
+        words += f" (rows of the loader before, at {' '.join(map(str, taken))}, stay unless the table was truncated)"
+    return changes, words, steps
 
 
 def forget(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from kpipe.errors import Fenced, InvalidStatement
-from kpipe.ledger.ledger import READ, LaneChange, Ledger
+from kpipe.ledger.ledger import ADOPTED, READ, LaneChange, Ledger
 from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range, RangeSet, union
 
@@ -121,14 +121,18 @@ class Exchanging(Protocol):
 
 
 def missing(live: Ledger, rebuilt: Ledger) -> tuple[list[str], list[str]]:
-    """Return the offsets that the live pipeline has read and the rebuilt one has not: to be read yet, and missing permanently."""
+    """Return the offsets that the live table has and the rebuilt one has not: to be read yet, and missing permanently.
+
+    Offsets that the live pipeline has adopted count: the rows of the loader before it may be in the live table.
+    """
     later: list[str] = []
     never: list[str] = []
     for source in live.sources():
         done = rebuilt.committed(source)
         ahead = [x for x in rebuilt.of(source) if x.kind == READ and not x.finished]
         waiting = union(Range(x.next, max(x.next, _END if x.end is None else x.end)) for x in ahead)
-        for gap in (gap for found in live.committed(source) for gap in done.missing(found)):
+        held = (*live.committed(source), *live.unread(source, ADOPTED))
+        for gap in (gap for found in held for gap in done.missing(found)):
             gone = RangeSet.of(waiting.missing(gap))
             later += [f"{source} {part}" for part in gone.missing(gap)]
             never += [f"{source} {part}" for part in gone]

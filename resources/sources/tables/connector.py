@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,37 +16,9 @@ from kpipe.offsets import Range
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.connector import Split
+from resources.sources.tables.open_table import OpenSource, TableState
 
-__all__ = ["OpenSource", "TableConnector", "TableState"]
-
-
-@dataclass(frozen=True)
-class TableState:
-    """A table at one moment.
-
-    Attributes:
-        identity: changes if the table is recreated.
-        next: the highest value that was given to a row, plus 1.
-        writers: transactions that may still add rows with lower values; empty if there are none.
-    """
-
-    identity: str
-    next: int
-    writers: frozenset[str] = frozenset()
-
-
-class OpenSource(Protocol):
-    """A table in one transaction of its database."""
-
-    def state(self) -> TableState:
-        """Read the state, after checking that the column can be a position.
-
-        Raises:
-            ReadFailed: it is not an integer column that is unique and never NULL.
-        """
-
-    def records(self, span: Range) -> Iterator[RecordBlock]:
-        """Read the rows with values in the range, in their order."""
+__all__ = ["TableConnector"]
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from resources.duckdb_engine.file_connection import Database
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.json_rows import json_rows
-from resources.sources.tables.connector import OpenSource, TableState
+from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_duckdb"]
 

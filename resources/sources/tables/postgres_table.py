@@ -16,7 +16,7 @@ from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.json_rows import json_records
-from resources.sources.tables.connector import OpenSource, TableState
+from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_postgres"]
 

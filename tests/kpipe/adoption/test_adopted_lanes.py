@@ -42,6 +42,7 @@ def test_going_back_over_adopted_offsets_needs_a_demand(taken: World, batches: i
         set_offsets(taken.table.held, taken.topics.snapshot(), {source: 2})
     survey = taken.ingest().survey
     for decision in set_offsets(taken.table.held, taken.topics.snapshot(), {source: 2}, reread=True):
+        assert "from 2" in decision.note and "(rows of the loader before, at [2, 4), stay unless" in decision.note
         survey.decide(decision.kind, decision.changes, decision.note, decision.steps)
     assert lanes(taken.table.held, taken) == [(0, 0, 2, ADOPTED), (2, 2, None, READ)]
     assert len(taken.run()) == 1
