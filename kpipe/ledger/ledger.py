@@ -14,7 +14,7 @@ and compares lanes for equality (design.md, rules 2 and 3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -90,6 +90,10 @@ class Ledger:
     def sources(self) -> tuple[PartitionId, ...]:
         """Return the partitions of the ledger, sorted."""
         return tuple(self._by_source)
+
+    def of_topics(self, names: Collection[str]) -> Ledger:
+        """Return the lanes of topics with these names, whatever their ids."""
+        return replace(self, lanes={key: lane for key, lane in self.lanes.items() if lane.source.topic.name in names})
 
     def live(self, source: PartitionId) -> Lane | None:
         """Return the live lane of the partition: the open one, else the last `read` one."""

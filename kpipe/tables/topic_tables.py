@@ -17,6 +17,7 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
+from kpipe.tables.upsert import KeyRule
 
 __all__ = [
     "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic", "topic_parts",
@@ -116,8 +117,8 @@ def check_by_topic(pipeline: Pipeline) -> None:
     into, where = pipeline.into, f"pipeline {pipeline.name}: into.table {pipeline.into.table}"
     if into.type not in _TYPES:
         raise NotAvailable(
-            f"{where}: a table for each topic needs one commit for all of them, which {into.type} does not have",
-            "use into.type: duckdb, postgres or mysql, or one pipeline for each topic",
+            f"{where}: a table for each topic is not available for into.type {into.type}",
+            "use into.type: duckdb, postgres or mysql; or one pipeline for each topic, each with its own commits",
         ).about("into", "table")
     if not pipeline.source.multi_topic:
         raise InvalidPipeline(
@@ -125,8 +126,7 @@ def check_by_topic(pipeline: Pipeline) -> None:
         ).about("into", "table")
     if pipeline.also:
         raise NotAvailable(f"{where}: not available together with also", "use one pipeline for each topic").about("also")
-    given = into.on_conflict != "error" or into.on_null != "skip" or pipeline.errors.duplicate_key != "fail"
-    if given and into.key is None:
+    if KeyRule.of(pipeline) is not None and into.key is None:
         raise InvalidPipeline(
             f"{where}: the tables have no common primary key", "name the key's columns, the same in each table: into.key"
         ).about("into", "on_conflict")

@@ -313,7 +313,8 @@ def json_output() -> str:
             "## `kpipe run`\n",
             "One line for each committed batch:\n",
             checked("_RUN", _RUN, batch_line(committed)),
-            "With several tables, `targets` has `rows`, `inserted`, `updated`, `deleted` and `ignored` of each further table.\n",
+            "With several tables, `targets` has `rows`, `inserted`, `updated`, `deleted` and `ignored` of each further table."
+            " With a table for each topic, it has those of all tables of a batch that writes more than one.\n",
             "The last line is a summary, also after an error:\n",
             checked("_SUMMARY", _SUMMARY, Totals().line("p")),
             example("run"),
@@ -328,7 +329,8 @@ def json_output() -> str:
             checked("_LOGS", _LOGS, log_line("p", "started", "started")),
             "## `kpipe verify`\n",
             checked("_VERIFY", _VERIFY, Audit(0, Counts(), {}, []).to_dict()),
-            "With several tables, `targets` has `rows` and `rows_found` of each further table. `given_up` has the ranges of a"
+            "With several tables, `targets` has `rows` and `rows_found` of each further table; with a table for each topic, of"
+            " each. `given_up` has the ranges of a"
             " webhook's\nbatches that were given up, if there are any. After `kpipe adopt`, `adopted` has the ranges that\n"
             "another loader has read, and `adopted_from` the source of its position.\n"
             "`replaced` has ranges below which a log was cut, after SET OFFSETS.\n",

@@ -142,6 +142,8 @@ def write_rows(
     steps.enter("data")  # 6
     if rule is not None and before is not None and part.all_files:  # a table created without rows has no coordinates yet
         key = spelled(key_columns(engine, connection, part.table), columns, table)
+        if store.by_topic:  # the table has rows of the commit's topic only
+            before = before.of_topics({step.source.topic.name for step in part.commit.steps})
         done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files))
         row_balance.move(connection, dialect, table, delta)
         return done.only.counts

@@ -324,7 +324,7 @@ def _keyed(pipeline: Pipeline, columns: Columns) -> dict[str, Any]:
     missing = [name for name in names if name not in columns]
     if missing:
         raise SchemaConflict(
-            f"pipeline {pipeline.name}: key column {missing[0]} does not exist",
+            f"pipeline {pipeline.name}: table {pipeline.into.table}: key column {missing[0]} does not exist",
             "declare it under `columns`, or name another key: into.key",
         )
     key = Columns(tuple((name, kind) for name, kind in columns if name.lower() in {key.lower() for key in names}))

@@ -95,8 +95,8 @@ def test_a_batch_writes_the_tables_of_its_topics() -> None:
     ("more", "says"),
     [
         ({"also": [{"table": "two"}]}, "not available together with also"),
-        ({"into": {"type": "delta"}}, "one commit for all of them, which delta does not have"),
-        ({"into": {"type": "iceberg"}}, "use into.type: duckdb, postgres or mysql"),
+        ({"into": {"type": "delta"}}, "not available for into.type delta -> use into.type: duckdb"),
+        ({"into": {"type": "iceberg"}}, "one pipeline for each topic, each with its own commits"),
         ({"into": {"on_conflict": "replace"}}, "name the key's columns, the same in each table: into.key"),
         ({"errors": {"duplicate_key": "skip"}}, "into.key"),
         ({"source": {"topic": "a"}}, "source.topic_pattern, or source.topics"),

@@ -104,3 +104,29 @@ def test_definitions_that_do_not_fit(kpipe: Kpipe, topic: Any) -> None:
         fields = {"source": base["source"], "format": base["format"], "into": {"table": "t", "key": ["id"]}, **more}
         kpipe.define(f"wrong{number}", base["source"]["topic"], **{k: v for k, v in fields.items() if k != "source"})
         assert words in kpipe("run", f"wrong{number}", status=2).stderr
+
+
+def test_each_table_of_the_source_has_its_own(kpipe: Kpipe, family: Any, produce: Any) -> None:
+    stem, make = family
+    people, prices = make("people"), make("prices")
+    fields = [FIELDS[0], kind("price", "double")]
+
+    def price(op: str, number: int, value: float | None = None) -> tuple[bytes, bytes]:
+        after = None if op == "d" else {"id": number, "price": value}
+        return key(fields[:1], id=number), change(op, after, {"id": number} if op == "d" else None, fields)
+
+    produce(people, [event("r", at, f"p{at}", at) for at in range(4)])
+    produce(prices, [price("r", at, at / 2) for at in range(3)])
+    kpipe(
+        "sql",
+        f"CREATE PIPELINE copy AS LOAD DATA KAFKA '{kpipe.brokers}' TOPIC PATTERN '^{stem}[.]'"
+        " INTO TABLE `{topic}` KEY (id) FORMAT DEBEZIUM",
+    )
+    assert kpipe.json("run", "copy")[-1]["inserted"] == 7
+    of_people, of_prices = (name.replace("-", "_").replace(".", "_") for name in (people, prices))
+    produce(people, [event("d", 0), event("u", 2, "two", 5)])
+    produce(prices, [(None, change("t", fields=fields)), price("c", 9, 1.5)])
+    kpipe("run", "copy")
+    assert kpipe.sql(f"SELECT id, name FROM {of_people} ORDER BY 1") == [(1, "p1"), (2, "two"), (3, "p3")]
+    assert kpipe.sql(f"SELECT id, price FROM {of_prices}") == [(9, 1.5)], "TRUNCATE empties its own table"
+    assert kpipe.json("verify", "copy")[0]["ok"]

@@ -42,7 +42,9 @@ def test_topics_of_a_pattern_over_days(kpipe: Any, family: Any, write: Any, kafk
     write(b, [json.dumps({"price": n / 2, "text": n}) for n in range(10)])
     write(c, ["not json", *records(0, 3)])
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={"table": "{topic}"})
-    assert kpipe.json("run", "web")[-1]["rows"] == 25 + 10 + 3
+    batch, summary = kpipe.json("run", "web")
+    assert summary["rows"] == 25 + 10 + 3
+    assert {name: rows["rows"] for name, rows in batch["targets"].items()} == {table(a): 25, table(b): 10, table(c): 3}
     assert kpipe.sql(f"SELECT count(*), count(shade), min(_kafka_topic), max(_kafka_topic) FROM {table(a)}") == [(25, 20, a, a)]
     assert kpipe.sql(f"DESCRIBE {table(b)}")[0][:2] == ("price", "DOUBLE")
     assert kpipe.sql(f"SELECT sum(price), sum(text) FROM {table(b)}") == [(22.5, 45)]

@@ -17,6 +17,7 @@ from kpipe.batch.counts import Counts
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch
 from kpipe.ledger.ledger import Lane, LaneChange
 from kpipe.schema.columns import Columns
+from kpipe.tables.changes import EMPTIES
 from kpipe.tables.topic_tables import TopicTables
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import TopicId
@@ -163,3 +164,22 @@ def test_rows_with_a_key_in_each_table(place: Place) -> None:
     assert destination.rows_of_tables() == {"raw_web_blog": 4, "raw_web_shop": 6}
     place.sql(f"DELETE FROM {place.name('raw_web_shop')} WHERE id = 4")
     assert all(text.startswith("table raw_web_shop: ") for text in proof(destination, True).problems)
+
+
+def test_a_truncate_of_one_source_empties_its_table(place: Place) -> None:
+    """Kafka orders its topic, which has one partition, whatever other topics the pipeline reads."""
+    destination = opened(place, KeyRule(("id",), "replace", deletes=True))
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}, keyed=True))
+    step = read_step(live(destination.ledger()[1], 0, SHOP), 6)
+    fields = [("id", pa.int64()), (EMPTIES, pa.bool_()), *COORDINATES.items(), ("_kafka_topic", pa.string())]
+    where = {"_kafka_partition": 0, "_kafka_offset": 5, "_kafka_timestamp": 5, "_kafka_topic": SHOP.name}
+    deletes = (place.file([{"id": None, EMPTIES: True, **where}], pa.schema(fields)),)
+    counts = {step.lane.key: Counts(deletes=1)}
+    write = TableWrite(TABLES[SHOP], COLUMNS, (), deletes, counts)
+    emptied = Commit(
+        uuid.uuid4().hex, "tweets", (step.change,), steps=(step,), tables=(write,),
+        records={step.lane.key: Counts(messages=1)}, ends={step.source: (0, 6)}, multi_topic=True,
+    )  # fmt: skip
+    destination.commit(emptied)
+    assert [len(place.rows(table)) for table in TABLES.values()] == [0, 3]
+    assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 0} or proof(destination, True).ok
