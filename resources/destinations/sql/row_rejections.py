@@ -40,21 +40,22 @@ def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[S
 def _refused(store: Store, parts: Sequence[StagedTable], source: Source) -> dict[PartitionId, dict[int, str]]:
     """Return the records whose rows a table rejects, with the reasons, by offset; none if the database cannot be queried."""
     found: dict[PartitionId, dict[int, str]] = {}
-    places: list[Violation] = []
+    places: list[tuple[Violation, Source]] = []
     try:
         with store.writing(row_bytes([part.all_files for part in parts])) as connection:  # rolled back
             _, there = store.engine.begin(connection, store.pipeline, store.tables)
             for exists, part in zip(there, parts, strict=False):
                 if exists and part.files.rows:
-                    places += _violations(store, connection, part)
+                    own = by_steps(part.commit) if store.by_topic and part.commit.steps else source
+                    places += [(place, own) for place in _violations(store, connection, part)]
     except KpipeError:
         return found
     except store.engine.errors:
         return found
-    for number, offset, reason in places:
+    for (number, offset, reason), named in places:
         if offset is None:
             continue
-        if (where := source(number, offset)) is not None:
+        if (where := named(number, offset)) is not None:
             found.setdefault(where, {})[offset] = reason
     return found
 

@@ -248,3 +248,20 @@ def _tick(home: Home, instance: dg.DagsterInstance) -> None:
     assert isinstance(seen, dg.SensorResult)
     for request in seen.dynamic_partitions_requests or ():
         instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+
+
+def test_rows_of_list_items_and_a_delivery_of_two_commits(kpipe: Any, family: Any, write: Any) -> None:
+    stem, make = family
+    a, b = make("a"), make("b")
+    for name, sizes in ((a, (2, 0, 3)), (b, (1, 1))):
+        write(name, [json.dumps({"id": at, "items": list(range(size))}) for at, size in enumerate(sizes)])
+    unnested = {"columns": {"items": "BIGINT[]"}, "select": "SELECT id, item FROM records, UNNEST(items) AS item"}
+    for name, delivery in (("once", "exactly_once"), ("twice", "at_least_once")):
+        into = {"table": name + "_{topic}"}
+        kpipe.define(name, "", source=found_by(rf"^{stem}\."), into=into, delivery=delivery, **unnested)
+        assert kpipe.json("run", name)[-1]["rows"] == 7
+        found = proven(kpipe, name, span=5, rows=7, filtered=1)
+        assert found["targets"] == {f"{name}_{table(t)}": {"rows": n, "rows_found": n} for t, n in ((a, 5), (b, 2))}
+    state = kpipe.json("as-of", "once", "--offsets", f"{a}:0=3,{b}:0=1")[0]
+    queries = {item["table"]: item["queries"]["duckdb"] for item in state["tables"]}
+    assert {name: len(kpipe.sql(text)) for name, text in queries.items()} == {f"once_{table(a)}": 5, f"once_{table(b)}": 1}

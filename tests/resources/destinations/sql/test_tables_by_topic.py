@@ -14,7 +14,7 @@ import pytest
 from kpipe import failpoints
 from kpipe.batch.batch import Commit, TableWrite
 from kpipe.batch.counts import Counts
-from kpipe.errors import DestinationError, Fenced, LedgerMismatch
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch, SchemaConflict
 from kpipe.ledger.ledger import Lane, LaneChange
 from kpipe.schema.columns import Columns
 from kpipe.tables.changes import EMPTIES
@@ -183,3 +183,13 @@ def test_a_truncate_of_one_source_empties_its_table(place: Place) -> None:
     destination.commit(emptied)
     assert [len(place.rows(table)) for table in TABLES.values()] == [0, 3]
     assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 0} or proof(destination, True).ok
+
+
+def test_rows_that_a_table_rejects_are_named_by_their_topic(place: Place) -> None:
+    """Offsets of other topics are the same: the table tells which of them is meant."""
+    destination = opened(place)
+    place.sql(f"CREATE TABLE {place.name('raw_web_shop')} (id BIGINT, text VARCHAR(20) NOT NULL)")
+    with pytest.raises(SchemaConflict) as caught:
+        destination.commit(commit(place, destination, {SHOP: 2, BLOG: 2}))
+    assert {found: set(offsets) for found, offsets in caught.value.refused.items()} == {source(0, SHOP): {0, 1}}
+    assert place.rows("raw_web_blog") == []
