@@ -21,7 +21,6 @@ from resources.sources.open_source import check_connector, connector_of
 from resources.spark.service.data_pickle import dumps, loads
 from tests.resources.sources.runs import Bench, kill
 from tests.resources.sources.test_tables import rows
-from tests.servers.s3 import BUCKET, CREDENTIALS, S3Server
 
 deltalake = pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
@@ -266,26 +265,6 @@ def test_on_data_loss_cannot_hide_replaced_rows() -> None:
     source = {"lake": {"type": "delta", "database": "/in", "name": "t"}, "on_data_loss": "record"}
     with pytest.raises(ValueError, match="on_data_loss: record belongs to topics and files"):
         Pipeline.model_validate({"name": "p", "source": source, "into": {"type": "kafka", "brokers": "b", "topic": "t"}})
-
-
-def test_a_table_in_an_object_store_is_read_with_credentials(
-    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    address = f"s3://{BUCKET}/lake/{tmp_path.name}"
-    options = {**s3.environment, "AWS_ALLOW_HTTP": "true"}
-    deltalake.write_deltalake(f"{address}/orders", _rows(1, 2), storage_options=options)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(f"TEST_{name.upper()}", value)
-    credentials = {name: f"{{{{ env('TEST_{name.upper()}') }}}}" for name in CREDENTIALS}
-    lake = {"type": "delta", "database": address, "name": "orders"}
-    made = Bench(tmp_path, source={"lake": lake, "credentials": credentials}, files=None)
-    made.run()
-    deltalake.write_deltalake(f"{address}/orders", _rows(3), mode="append", storage_options=options)
-    made.run()
-    assert rows(made) == [1, 2, 3]
-    assert made.audit().ok
 
 
 def test_statements_name_a_table_without_order(lake: Any) -> None:
