@@ -87,7 +87,7 @@ class RangeSet:
         return iter(self.ranges)
 
     def __len__(self) -> int:
-        """Return the number of offsets in the set (not of ranges)."""
+        """Return the number of offsets in the set (not of ranges). So unpack `ranges`: a list reserves memory for this number."""
         return sum(len(item) for item in self.ranges)
 
     def __bool__(self) -> bool:

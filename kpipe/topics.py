@@ -79,11 +79,13 @@ class TopicSnapshot:
         partitions: partitions of all topics, with their offsets.
         pattern: regular expression that matched the topics; empty if the definition names them. Named topics all exist.
         noun: what a topic is to users: `topic`, or `file` for a source of files.
+        on_removal: why a topic may be missing, and what to do; empty: it was deleted.
     """
 
     partitions: Mapping[PartitionId, PartitionState] = field(default_factory=dict)
     pattern: str = ""
     noun: str = "topic"
+    on_removal: str = ""
 
     @property
     def appearing(self) -> bool:

@@ -119,13 +119,15 @@ class KafkaSource(KafkaPipeline):
     """Write files or a table to a Kafka topic, exactly once.
 
     Creates the files or the table as a source asset, and the topic as an asset with a partition for each file. Sensors, checks
-    and fields are those of `KafkaPipeline`, with `source.files` or `source.table`, and `into.type: kafka`.
+    and fields are those of `KafkaPipeline`, with `source.files`, `source.table`, `source.lake` or `source.http`, and
+    `into.type: kafka`.
     """
 
     @model_validator(mode="after")
     def _reads_files(self) -> KafkaSource:
         if self.source.reads_topics:
-            msg = "source.files or source.table is missing: a pipeline of topics is a kpipe_assets.KafkaPipeline"
+            fields = "source.files, source.table, source.lake or source.http"
+            msg = f"{fields} is missing: a pipeline of topics is a kpipe_assets.KafkaPipeline"
             raise ValueError(msg)
         return self
 

@@ -56,8 +56,12 @@ class LocalRegistry:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if registry.wanted and self.headers.get("Authorization") != registry.wanted:
+                    return registry.answer(self, 401, {"error_code": 40101, "message": "Unauthorized"})
+                if registry.fault.isdecimal():
+                    return registry.answer(self, int(registry.fault), {"error_code": 40901, "message": "said by the server"})
                 number = registry._register(unquote(self.path.split("/")[2]), body)
-                registry.answer(self, 200, {"id": number})
+                return registry.answer(self, 200, {"id": number})
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: Any) -> None:  # a client that hangs up

@@ -71,7 +71,7 @@ def is_credential(path: _Path) -> bool:
 
 
 def _is_header(path: _Path) -> bool:
-    return path[:2] == ("into", "headers")
+    return path[:2] == ("into", "headers") or path[:3] == ("source", "http", "headers")
 
 
 def _is_setting(path: _Path) -> bool:
@@ -81,7 +81,7 @@ def _is_setting(path: _Path) -> bool:
 def _is_address(path: _Path) -> bool:
     inside = (
         ("into", "url"), ("into", "database"), ("into", "catalog"), ("source", "table", "database"), ("format", "registry"),
-        ("key_format", "registry"),
+        ("source", "lake", "catalog"), ("source", "http", "url"),         ("key_format", "registry"), ("into", "registry"),
     )  # fmt: skip
     return path in inside or (path[:1] == ("lookups",) and path[2:] == ("url",))
 
@@ -186,7 +186,8 @@ def problem(path: _Path, value: object) -> tuple[str, str] | None:
     if path == ("into", "url"):
         return "may contain a secret", "set into.credentials.url to a reference to the whole address, instead of into.url"
     place = f"lookups.{path[1]}.credentials" if path[0] == "lookups" else f"{path[0]}.credentials"
-    place = "source.credentials.schema.registry.password" if path[-1] == "registry" else place
+    side = "into" if path[0] == "into" else "source"
+    place = f"{side}.credentials.schema.registry.password" if path[-1] == "registry" else place
     return "may contain a secret", f"move it to {place}, as a reference: ${{env:NAME}}"
 
 

@@ -40,7 +40,9 @@ class TopicOut(Model):
     Attributes:
         brokers: `host:port` of the cluster that is written, comma-separated or a list.
         topic: topic that rows are written to; it must exist.
-        format: format of a record's value: `json`, an object of all columns; `raw`, the column `value` unchanged.
+        format: format of a record's value: `json`, an object of all columns; `avro`, a record of them, with a schema in
+            the registry; `raw`, the column `value` unchanged.
+        registry: address of the schema registry: required for `avro`; with `json`, records have a JSON Schema.
         config: librdkafka's settings, with the same list as `source.config`.
         dead_letters: topic of the dead letters; None: the topic's name followed by `.dead-letters`. Created if missing.
         ledger: topic of the ledger; None: `kpipe-ledger-` and the pipeline's name. Created if missing.
@@ -49,7 +51,8 @@ class TopicOut(Model):
 
     brokers: str | list[str] | None = None
     topic: str | None = None
-    format: Literal["json", "raw"] = "json"
+    format: Literal["json", "avro", "raw"] = "json"
+    registry: str | None = None
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     dead_letters: str | None = None
     ledger: str | None = None
@@ -205,6 +208,17 @@ def check_outlet(into: Model, kind: str) -> None:
         if lacking and kind in owners:
             msg = f"type: {kind} needs {' and '.join(lacking)}"
             raise ValueError(msg)
+    _check_registry(into, kind)
+
+
+def _check_registry(into: Model, kind: str) -> None:
+    form, registry = getattr(into, "format", None), getattr(into, "registry", None)
+    if kind == "kafka" and registry is None and form == "avro":
+        msg = "format: avro needs registry"
+        raise ValueError(msg)
+    if kind == "kafka" and registry is not None and form == "raw":
+        msg = "registry: expected format json or avro, found raw"
+        raise ValueError(msg)
 
 
 _OWNERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (

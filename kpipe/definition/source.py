@@ -13,10 +13,12 @@ from kpipe.definition.base import Model
 from kpipe.definition.references import rotates
 from kpipe.definition.sink_options import TOPIC
 from kpipe.definition.source_files import Files
+from kpipe.definition.source_http import SourceHttp
+from kpipe.definition.source_lake import SourceLake
 from kpipe.definition.source_table import SourceTable
 from kpipe.topics import PART, unnamed
 
-__all__ = ["Files", "Offsets", "Source", "SourceTable", "Timestamp", "not_brokers"]
+__all__ = ["EXTERNAL", "Files", "Offsets", "Source", "SourceHttp", "SourceLake", "SourceTable", "Timestamp", "not_brokers"]
 
 
 class Timestamp(Model):
@@ -47,11 +49,15 @@ def not_brokers(text: str) -> str:
 
 
 #: Fields that files and tables do not have; their `start` is always `earliest`.
+#: Fields of sources other than topics.
+EXTERNAL = ("files", "table", "lake", "http")
+_SOURCES = ("topic", "topics", "topic_pattern", *EXTERNAL)
 _OF_TOPICS = ("brokers", "end", "group", "config")
 
 
 class Source(Model):
-    """Topics with their brokers, files, or a table. Exactly one of `topic`, `topics`, `topic_pattern`, `files`, `table`.
+    """Topics with their brokers, files, or a table. Exactly one of `topic`, `topics`, `topic_pattern`, `files`, `table`,
+    `lake`, `http`.
 
     Attributes:
         brokers: `host:port`, comma-separated or a list; a missing port is 9092. Topics need it.
@@ -60,6 +66,8 @@ class Source(Model):
         topic_pattern: a regular expression (Python's), searched in the names; internal topics never match.
         files: files that are written to a topic (`into.type: kafka`).
         table: a table whose rows are written to a topic.
+        lake: a table of Delta Lake or Iceberg whose rows are written to a topic.
+        http: a list that an HTTP API returns in pages, whose records are written to a topic.
         start: where the first run begins; partitions without an offset begin at earliest. So do partitions and topics that
             appear later.
         end: exclusive end of a bounded pipeline, fixed at the first plan; None: no end.
@@ -77,6 +85,8 @@ class Source(Model):
     topic_pattern: str | None = None
     files: Files | None = None
     table: SourceTable | None = None
+    lake: SourceLake | None = None
+    http: SourceHttp | None = None
     start: Literal["earliest", "latest"] | Timestamp | Offsets = "earliest"
     end: Literal["latest"] | Timestamp | Offsets | None = None
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
@@ -98,8 +108,8 @@ class Source(Model):
         """Return the topics, files or table for messages."""
         if self.files is not None:
             return self.files.path
-        if self.table is not None:
-            return self.table.name
+        if (other := self.table or self.lake or self.http) is not None:
+            return other.name
         return f"/{self.topic_pattern}/" if self.topic_pattern is not None else ", ".join(self.names)
 
     @property
@@ -112,13 +122,13 @@ class Source(Model):
     @property
     def most_offsets(self) -> int | None:
         """Most offsets of a batch over all files; None for topics. Offsets of lines are bytes."""
-        external = self.files or self.table
+        external = self.files or self.table or self.lake or self.http
         return external.most_offsets if external is not None else None
 
     @property
     def reads_topics(self) -> bool:
         """True if records are read from Kafka."""
-        return self.files is None and self.table is None
+        return all(getattr(self, name) is None for name in EXTERNAL)
 
     @property
     def rotates(self) -> bool:
@@ -175,9 +185,9 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _one(self) -> Source:
-        given = [name for name in ("topic", "topics", "topic_pattern", "files", "table") if getattr(self, name) is not None]
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
-            msg = f"needs exactly one of topic, topics, topic_pattern, files, table; {' and '.join(given) or 'none'} given"
+            msg = f"needs exactly one of {', '.join(_SOURCES)}; {' and '.join(given) or 'none'} given"
             raise ValueError(msg)
         if self.reads_topics and self.brokers is None:
             msg = "brokers is missing: topics need it"
@@ -185,6 +195,9 @@ class Source(Model):
         extra = [name for name in _OF_TOPICS if getattr(self, name) != _default(type(self), name)]
         if not self.reads_topics and (extra or self.start != "earliest"):
             msg = f"{(extra or ['start'])[0]} belongs to topics, not to {'files' if self.files is not None else 'tables'}"
+            raise ValueError(msg)
+        if self.lake is not None and self.on_data_loss == "record":
+            msg = "on_data_loss: record belongs to topics and files: a lake's file that was removed may have been replaced"
             raise ValueError(msg)
         return self
 

@@ -22,13 +22,16 @@ class SourceTable(Model):
         database: file of DuckDB, or connection string without secrets.
         name: name of the table, or `schema.name`.
         column: the column: an integer, unique and never NULL, such as an identity column; values of later rows are higher.
+        query: a SELECT whose rows are read in place of the table's, such as a join; it returns `column` of the table,
+            each value at most once. None: all columns of the table.
         max_batch_rows: most values of the column in one batch.
     """
 
-    type: Literal["duckdb", "postgres"]
+    type: Literal["duckdb", "mysql", "postgres"]
     database: str = Field(min_length=1)
     name: str
     column: str = Field(min_length=1, max_length=63)
+    query: str | None = Field(default=None, min_length=1)
     max_batch_rows: int = Field(default=250_000, ge=1)
 
     @property

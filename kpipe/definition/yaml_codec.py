@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import fill
 from kpipe.definition.secret_values import is_credential, may_hide
+from kpipe.definition.source import EXTERNAL
 from kpipe.errors import InvalidPipeline
 
 __all__ = ["COMPONENT", "SOURCE_COMPONENT", "filled", "from_yaml", "line_of", "resolve", "to_yaml"]
@@ -78,7 +79,7 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
 
 def _component(source: Any) -> str:
     """Return the component of a pipeline with this source."""
-    external = isinstance(source, dict) and any(source.get(name) is not None for name in ("files", "table"))
+    external = isinstance(source, dict) and any(source.get(name) is not None for name in EXTERNAL)
     return SOURCE_COMPONENT if external else COMPONENT
 
 

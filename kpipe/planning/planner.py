@@ -84,7 +84,7 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
     for topic in sorted(known):
         now = present.get(topic.name)
         if now is None and snapshot.means(topic.name) and not forgetting:
-            _check_gone(ledger, topic, snapshot.noun)
+            _check_gone(ledger, topic, snapshot)
         if now is None or now in known:
             continue
         if snapshot.appearing and now.cluster != topic.cluster:
@@ -110,14 +110,16 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
             _check_partition(ledger, source, snapshot.partitions.get(source), snapshot.noun)
 
 
-def _check_gone(ledger: Ledger, topic: TopicId, noun: str) -> None:
+def _check_gone(ledger: Ledger, topic: TopicId, snapshot: TopicSnapshot) -> None:
+    noun = snapshot.noun
     heads = {s: n for s, n in ledger.positions().items() if s.topic == topic}
     if any(not lane.finished for source in heads for lane in ledger.of(source)):
         words = ", ".join(f"{s.partition}: {n}" for s, n in heads.items())
         raise TopicGone(
             f"{noun} {topic.name} no longer exists in {'cluster ' if noun == 'topic' else ''}{topic.cluster}"
             f" (next offsets in the ledger: {words})",
-            f"recreate it; or, to continue without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
+            snapshot.on_removal
+            or f"recreate it; or, to continue without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
         )
 
 

@@ -76,7 +76,7 @@ def set_offsets(
         elif to > at:
             item = _ahead(ledger, source, live, to)
             found.setdefault("jump", []).append(item)
-        elif not any(item.end > to for item in (*_read(ledger, source), *ledger.unread(source, LOST))):
+        elif not any(item.end > to for item in (*_read(ledger, source).ranges, *ledger.unread(source, LOST).ranges)):
             item = _again(ledger, source, to)
             found.setdefault("rewind", []).append(item)
         elif reread:
@@ -107,7 +107,7 @@ def _head(ledger: Ledger, source: PartitionId) -> int | None:
 
 def _read(ledger: Ledger, source: PartitionId) -> RangeSet:
     """Return the offsets that have been read, by the pipeline or by the loader that it was adopted from."""
-    return RangeSet.of([*ledger.committed(source), *ledger.unread(source, ADOPTED)])
+    return RangeSet.of([*ledger.committed(source).ranges, *ledger.unread(source, ADOPTED).ranges])
 
 
 def _ahead(ledger: Ledger, source: PartitionId, live: Lane | None, to: int) -> _Item:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from lark import Token, Tree
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.source import EXTERNAL
 from kpipe.sql import source_clauses as source
 from kpipe.sql import target_clauses as target
 from kpipe.sql.ast import children, names, token, wrong
@@ -40,8 +41,8 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
     source.split_endpoint(fields)
     topics = fields.values["source"]
     sink = fields.values.get("into", {}).get("type") == "kafka"
-    if (word := token(tree, "SOURCE")) is not None and not (sink and {"files", "table"} & topics.keys()):
-        wrong(word, "CREATE SOURCE PIPELINE: expected FILES or TABLE, and INTO KAFKA", "remove SOURCE, or write both")
+    if (word := token(tree, "SOURCE")) is not None and not (sink and {*EXTERNAL} & topics.keys()):
+        wrong(word, "CREATE SOURCE PIPELINE: expected FILES, TABLE or HTTP, and INTO KAFKA", "remove SOURCE, or write both")
     into = fields.values.setdefault("into", {"table": _plain(str(topics.get("topic") or "table"))})
     if fields.skips_all and not fields.rule:
         into["on_conflict"] = "ignore"
@@ -70,6 +71,7 @@ def _plain(topic: str) -> str:
 _CLAUSES: dict[str, _Clause] = {
     "kafka": source.kafka,
     "files": source.files,
+    "http": source.http,
     "source_table": source.source_table,
     "topics": source.topics,
     "topic_pattern": source.topic_pattern,

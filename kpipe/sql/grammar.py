@@ -53,10 +53,11 @@ create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _s
 profile: PROFILE "PIPELINE" name ("LIMIT" INT)?
 show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name ("ON" "NODE" INT)?
 
-_source: kafka | files | source_table | link | other_source
+_source: kafka | files | http | source_table | link | other_source
 kafka: KAFKA string
 files: FILES string
-source_table: TABLE qualified place "ORDER" "BY" name
+http: HTTP string
+source_table: TABLE qualified place ("ORDER" "BY" name)?
 link: LINK qualified string
 other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG | KAFKACONNECT) string
 

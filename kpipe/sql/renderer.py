@@ -66,6 +66,13 @@ def _source(fields: dict[str, Any]) -> Iterator[str]:
         name, place = ".".join(map(quoted_name, table.pop("name").split("."))), quoted(table.pop("database"))
         yield f"AS LOAD DATA TABLE {name} IN {table.pop('type')} {place} ORDER BY {quoted_name(table.pop('column'))}"
         source |= {"table": table} if table else {}
+    elif (http := source.pop("http", None)) is not None:
+        yield f"AS LOAD DATA HTTP {quoted(http.pop('url'))}"
+        source |= {"http": http}
+    elif (lake := source.pop("lake", None)) is not None:
+        name = ".".join(map(quoted_name, lake.pop("name").split(".")))
+        yield f"AS LOAD DATA TABLE {name} IN {lake.pop('type')} {quoted(lake.pop('database'))}"
+        source |= {"lake": lake} if lake else {}
     else:
         yield f"AS LOAD DATA KAFKA {quoted(endpoint if topic is None else f'{endpoint}/{topic}')}"
     if "topics" in source:

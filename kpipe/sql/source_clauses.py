@@ -26,16 +26,26 @@ def files(fields: Fields, tree: Tree[Token]) -> None:
     fields.set(("source", "files", "path"), clauses.filled(string(tree), tree), tree, "FILES")
 
 
+def http(fields: Fields, tree: Tree[Token]) -> None:
+    """Convert HTTP 'url'."""
+    fields.set(("source", "http", "url"), clauses.filled(string(tree), tree), tree, "HTTP")
+
+
 def source_table(fields: Fields, tree: Tree[Token]) -> None:
-    """Convert TABLE name IN type 'database' ORDER BY column."""
+    """Convert TABLE name IN type 'database' ORDER BY column; for delta and iceberg without ORDER BY."""
     written, place = names(next(children(tree, "qualified"))), child(tree, "place")
     if place is None or not strings(place):
         wrong(
             tree, "TABLE: the database is missing", "write TABLE name IN postgres 'postgresql://user@host/database' ORDER BY id"
         )
-    given = (("name", ".".join(written)), ("type", names(place)[0]), ("column", names(tree)[0]))
+    type, order = names(place)[0], names(tree)
+    lake = type in ("delta", "iceberg")
+    if lake == bool(order):
+        what = "expected no ORDER BY, as new snapshots are read" if lake else "ORDER BY is missing"
+        wrong(tree, f"TABLE: {what}", "write TABLE name IN delta '/folder'; or TABLE name IN postgres '…' ORDER BY id")
+    given = [("name", ".".join(written)), ("type", type), *(("column", name) for name in order)]
     for field, value in (*given, ("database", clauses.filled(string(place), place))):
-        fields.set(("source", "table", field), value, tree, "TABLE")
+        fields.set(("source", "lake" if lake else "table", field), value, tree, "TABLE")
 
 
 def split_endpoint(fields: Fields) -> None:

@@ -153,7 +153,7 @@ def _owned(entries: Sequence[Entry], table: str) -> RangeSet:
     owned = RangeSet()
     for entry in entries:
         mine = not entry.reread and entry.table == table
-        owned = union([*owned, entry.range]) if mine else owned.without(entry.range)
+        owned = union([*owned.ranges, entry.range]) if mine else owned.without(entry.range)
     return owned
 
 

@@ -182,4 +182,4 @@ def _words(ranges: Sequence[Range]) -> str:
 
 
 def _less(ranges: Sequence[Range], gone: Range) -> list[Range]:
-    return list(union(ranges).without(gone))
+    return list(union(ranges).without(gone).ranges)

@@ -249,8 +249,8 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
     except Overlap as error:
         return [*problems, f"{source}: committed twice: {error}"]
     lanes = ledger.committed(source)  # rows that were committed before the ledger may be missing in it
-    if _without(done, lanes) or _without(lanes, union([*done, *loose])):
-        words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, union([*done, *loose]))]
+    if _without(done, lanes) or _without(lanes, union([*done.ranges, *loose.ranges])):
+        words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, union([*done.ranges, *loose.ranges]))]
         problems.append(f"{source}: expected {words[1]} from the history, found {words[0]} in the ledger")
     return problems
 
@@ -291,7 +291,7 @@ def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
         if entry.reread:
             done = done.without(entry.range)
         elif entry.loose:
-            loose = union([*loose, entry.range])
+            loose = union([*loose.ranges, entry.range])
         else:
             done = done.add(entry.range)
     return done, loose
@@ -312,7 +312,7 @@ def _repeated(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> 
     for found in ranges:
         twice.append(Range(found.start, max(found.start, min(found.end, reached))))
         reached = max(reached, found.end)
-    expected = union([*loose, *demanded]) if any(lane.open for lane in ledger.of(source)) else loose
+    expected = union([*loose.ranges, *demanded.ranges]) if any(lane.open for lane in ledger.of(source)) else loose
     return union([*twice, *_without(expected, union(_merged(ledger, source)))]).ranges
 
 

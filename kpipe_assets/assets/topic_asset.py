@@ -37,7 +37,15 @@ def source_keys(pipeline: Pipeline, home: Home) -> tuple[dg.AssetKey, ...]:
 
 def source_specs(pipeline: Pipeline, home: Home) -> list[dg.AssetSpec]:
     """Build the source assets of a pipeline."""
-    files, table = pipeline.source.files, pipeline.source.table
+    files, table, lake = pipeline.source.files, pipeline.source.table, pipeline.source.lake
+    if (http := pipeline.source.http) is not None:
+        text = f"List **{http.name}**. kpipe reads each record of it once."
+        return [dg.AssetSpec(key=source_keys(pipeline, home)[0], group_name="tables", kinds={"http", "json"}, description=text)]
+    if lake is not None:
+        text = f"Table **{lake.name}** ({lake.type}) in {lake.database}. kpipe reads each row that is appended to it once."
+        return [
+            dg.AssetSpec(key=source_keys(pipeline, home)[0], group_name="tables", kinds={lake.type, "table"}, description=text)
+        ]
     if table is not None:
         text = f"Table **{table.name}** ({table.type}). kpipe reads each row of it once, in the order of {table.column}."
         key = source_keys(pipeline, home)[0]

@@ -20,6 +20,11 @@ def source_namespace(source: Source) -> str:
     """Return the namespace of a pipeline's topics, or of its files; these are named by their paths."""
     if source.table is not None:
         return f"{source.table.type}://{source.table.database.rpartition('@')[2]}"
+    if source.http is not None:
+        return "/".join(source.http.name.split("/")[:3])
+    if source.lake is not None:
+        scheme, _, rest = source.lake.database.rpartition("://")
+        return f"{scheme}://{rest.partition('/')[0]}" if scheme else "file"
     if source.files is None:
         return topic_namespace(source.bootstrap)
     scheme, _, rest = source.files.path.rpartition("://")

@@ -7,6 +7,7 @@ from pathlib import Path
 from kpipe.definition.formats import Format
 from kpipe.definition.json_path import parse_path
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.source import EXTERNAL
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.expressions.projection import lookups_of
 from kpipe.interfaces import Keyed
@@ -67,7 +68,8 @@ def _check_files(pipeline: Pipeline) -> None:
     files, kind = pipeline.source.files, pipeline.format
     if pipeline.source.reads_topics:
         return
-    who = f"pipeline {pipeline.name}: source.{'table' if files is None else 'files'}"
+    group = next(name for name in EXTERNAL if getattr(pipeline.source, name) is not None)
+    who = f"pipeline {pipeline.name}: source.{group}"
     if pipeline.into.type != "kafka":
         raise NotAvailable(
             f"{who}: its records are written to topics only: expected into.type kafka, found {pipeline.into.type}",

@@ -195,6 +195,10 @@ def _source_type(source: Source) -> str:
     """Return the type of a source by SingleStore's names."""
     if source.table is not None:
         return source.table.type.upper()
+    if source.http is not None:
+        return "HTTP"
+    if source.lake is not None:
+        return source.lake.type.upper()
     if source.files is None:
         return "KAFKA"
     return kind(source.files.path).upper() if source.files.remote else "FS"

@@ -51,6 +51,7 @@ class Answer:
         encoding: `Content-Encoding`, although no compression was requested; empty if absent.
         sized: whether the answer declares its length; without it, a truncated body cannot be detected.
         retry_after: the header `Retry-After`; empty if absent.
+        link: the header `Link`; empty if absent.
     """
 
     status: int
@@ -59,6 +60,7 @@ class Answer:
     encoding: str = ""
     sized: bool = True
     retry_after: str = ""
+    link: str = ""
 
     @property
     def redirects(self) -> bool:
@@ -156,4 +158,5 @@ def _answer(response: urllib3.BaseHTTPResponse, largest: int) -> Answer:
         encoding="" if encoding == "identity" else encoding,
         sized="Content-Length" in headers or headers.get("Transfer-Encoding", "").lower() == "chunked",
         retry_after=headers.get("Retry-After", "").strip(),
+        link=headers.get("Link", "").strip(),
     )

@@ -19,13 +19,13 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from kpipe.errors import CredentialsRefused, RegistryFailed
+from kpipe.errors import CredentialsRefused, RegistryFailed, SourceError
 from resources.net.connections import Connections
-from resources.net.http import HttpFailed, TooLarge, TooSlow, authorization, get
+from resources.net.http import HttpFailed, TooLarge, TooSlow, ask, authorization
 from resources.schema_registry.config import Access, address
 from resources.secrets import redact
 
-__all__ = ["Registry", "Schema", "UnknownSchema", "registry"]
+__all__ = ["Registry", "Schema", "SchemaRejected", "UnknownSchema", "registry"]
 
 # Limits for one schema with all of its references: bytes, number of references, and time as a multiple of one request's
 # time limit. The registry stores a schema in one Kafka record, 1 MB by default.
@@ -43,6 +43,10 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 class UnknownSchema(Exception):
     """The registry does not have the schema, or the schema cannot be used. The record is invalid; the text has the reason."""
+
+
+class SchemaRejected(SourceError):
+    """The registry rejects a schema that is to be registered."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,38 @@ class Registry:
             self._settle(key, coming)
         return coming.result()
 
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """Register a schema as a version of a subject, and return its id. A schema that is there keeps its id.
+
+        Raises:
+            SchemaRejected: the registry rejects the schema, as invalid or as incompatible with the subject's versions.
+            CredentialsRefused: the registry rejects the credentials.
+            RegistryFailed: the registry did not answer, or with another error (retriable).
+        """
+        body = {"schema": text, **({"schemaType": kind} if kind != "AVRO" else {})}
+        ends = time.monotonic() + _PATIENCE * self._access.timeout_s
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        status, found = self._ask(path, ends, _LARGEST, json.dumps(body).encode())
+        answer = _object(found) or {}
+        number = answer.get("id")
+        if status == 200 and isinstance(number, int) and 0 <= number < 1 << 32:
+            return number
+        if status in (409, 422):
+            why = "incompatible with earlier versions" if status == 409 else "invalid"
+            raise SchemaRejected(
+                f"schema registry {self._url}: subject {subject}: the schema of the rows was rejected as {why} (HTTP {status})",
+                "change the types in columns or select; or the subject's compatibility level; or write to another topic",
+            )
+        if status in (401, 403):
+            raise self._refused(status)
+        raise RegistryFailed(f"schema registry {self._url}: expected the id of a schema, found HTTP {status}", _HINT)
+
+    def _refused(self, status: int) -> CredentialsRefused:
+        return CredentialsRefused(
+            f"schema registry {self._url}: credentials rejected (HTTP {status})",
+            "check source.credentials: schema.registry.username and schema.registry.password, or schema.registry.token",
+        )
+
     def _settle(self, key: tuple[int, str], coming: Future[Schema]) -> None:
         """Fetch a schema for all threads that wait for it, and cache the result."""
         try:
@@ -171,23 +207,22 @@ class Registry:
         if status == 404 and answer is not None and answer.get("error_code") in _UNKNOWN:
             raise UnknownSchema(f"{what} is not in the registry")
         if status in (401, 403):
-            raise CredentialsRefused(
-                f"schema registry {self._url}: credentials rejected (HTTP {status})",
-                "check source.credentials: schema.registry.username and schema.registry.password, or schema.registry.token",
-            )
+            raise self._refused(status)
         if 300 <= status < 400:
             problem = f"expected a schema, found a redirect (HTTP {status}), which kpipe does not follow"
         else:
             problem = f"expected a schema, found HTTP {status}" + ("" if answer is not None else " without a JSON object")
         raise _NotASchema(f"schema registry {self._url}: {problem}", "check the address: format.registry")
 
-    def _ask(self, path: str, ends: float, largest: int) -> tuple[int, bytes]:
-        """Send a GET, and return status and body."""
+    def _ask(self, path: str, ends: float, largest: int, sent: bytes | None = None) -> tuple[int, bytes]:
+        """Send a GET, or a POST with a body, and return status and body."""
         access = self._access
         limit_s = min(access.timeout_s, ends - time.monotonic())
         headers = {"Accept": _ACCEPT, **authorization(access.username, access.password, access.token)}
         try:
-            answer = get(self._pool, self._url + path, headers, limit_s, largest)
+            kind = {} if sent is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+            method = "GET" if sent is None else "POST"
+            answer = ask(self._pool, method, self._url + path, {**headers, **kind}, limit_s, largest, sent)
         except TooLarge:
             raise UnknownSchema(
                 f"the registry's answers for the schema and its references have more than {_LARGEST:,} bytes"

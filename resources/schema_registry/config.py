@@ -12,7 +12,7 @@ from kpipe.definition.formats import Format
 from kpipe.errors import InvalidPipeline
 from resources.secrets import Secret
 
-__all__ = ["CREDENTIALS", "PREFIX", "SETTINGS", "Access", "address", "check_registry", "is_local"]
+__all__ = ["CREDENTIALS", "PREFIX", "SETTINGS", "Access", "address", "check_address", "check_registry", "is_local"]
 
 PREFIX: Final = "schema.registry."
 
@@ -78,7 +78,7 @@ class Access:
         return tuple(item for item in (self.password, self.token) if item)
 
 
-def address(text: str) -> str:
+def address(text: str, field: str = "format.registry") -> str:
     """Normalize a registry's address: add `http://` if the scheme is missing, and remove trailing slashes.
 
     Raises:
@@ -93,11 +93,11 @@ def address(text: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise InvalidPipeline("format.registry: not an http address", "write host:port, or https://host:port/path")
+        raise InvalidPipeline(f"{field}: not an http address", "write host:port, or https://host:port/path")
     if parts.username is not None or parts.password is not None:
         raise InvalidPipeline(
-            "format.registry: the address contains credentials",
-            f"move them to source.credentials: {PREFIX}username and {PREFIX}password",
+            f"{field}: the address contains credentials",
+            f"move them to {_side(field)}.credentials: {PREFIX}username and {PREFIX}password",
         )
     return url
 
@@ -108,15 +108,29 @@ def check_registry(kind: Format | None, access: Access) -> None:
     Raises:
         InvalidPipeline: invalid address (see `address`), or credentials would be sent without TLS to another machine.
     """
-    if kind is None or kind.registry is None:
-        return
-    parts = urlsplit(address(kind.registry))
+    if kind is not None and kind.registry is not None:
+        check_address(kind.registry, access, "format.registry")
+
+
+def check_address(url: str, access: Access, field: str) -> None:
+    """Check a registry's address and the transport of its credentials; see `check_registry`.
+
+    Args:
+        url: the address.
+        access: the settings.
+        field: with the address.
+    """
+    parts = urlsplit(address(url, field))
     if parts.scheme == "https" or not (access.password or access.token) or access.clear or is_local(str(parts.hostname)):
         return
     raise InvalidPipeline(
-        "format.registry: an http address sends the credentials over the network unencrypted",
-        "use https, or, if the network is trusted, add allow.plaintext.credentials: true to source.config",
+        f"{field}: an http address sends the credentials over the network unencrypted",
+        f"use https, or, if the network is trusted, add allow.plaintext.credentials: true to {_side(field)}.config",
     )
+
+
+def _side(field: str) -> str:
+    return "into" if field.startswith("into.") else "source"
 
 
 def is_local(host: str) -> bool:

@@ -53,6 +53,10 @@ class Connector(Protocol):
         """Return the regular expression of the names that splits can have: a missing split with such a name was removed."""
 
     @property
+    def on_removal(self) -> str:
+        """Return why a split that was read may be missing, and what to do; empty: it was deleted."""
+
+    @property
     def secrets(self) -> Sequence[str]:
         """Return values that must not be shown or be sent over an unencrypted connection."""
 

@@ -40,7 +40,7 @@ class SplitTopics:
             source: PartitionState(0, split.end, split.end if split.high is None else split.high, complete=split.complete)
             for source, split in found.items()
         }
-        return TopicSnapshot(states, made.pattern, made.noun)
+        return TopicSnapshot(states, made.pattern, made.noun, made.on_removal)
 
     def present(self) -> Collection[PartitionId]:
         """See `Topics`."""

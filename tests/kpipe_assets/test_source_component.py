@@ -67,7 +67,7 @@ def test_a_project_has_the_files_and_the_topic_as_assets() -> None:
 
 
 def test_a_source_needs_files_or_a_table() -> None:
-    with pytest.raises(ValidationError, match=r"source\.files or source\.table is missing"):
+    with pytest.raises(ValidationError, match=r"source\.files, source\.table, source\.lake or source\.http is missing"):
         KafkaSource.model_validate({"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": {"table": "t"}})
 
 

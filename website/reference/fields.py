@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.lookups import Lookup
 from kpipe.definition.pipeline import Also, BatchLimits, Errors, Pipeline, Shown, Source, Transform
-from kpipe.definition.source import Files, SourceTable
+from kpipe.definition.source import Files, SourceHttp, SourceLake, SourceTable
 from kpipe.definition.target import Into
 from website.reference.markdown import attributes, sentence, summary, table
 
@@ -23,6 +23,8 @@ GROUPS: dict[str, type[BaseModel]] = {
     "source": Source,
     "source.files": Files,
     "source.table": SourceTable,
+    "source.lake": SourceLake,
+    "source.http": SourceHttp,
     "batch": BatchLimits,
     "transform": Transform,
     "format": Format,

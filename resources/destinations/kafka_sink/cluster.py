@@ -21,10 +21,11 @@ from kpipe.errors import (
     SourceError,
 )
 from kpipe.offsets import Range
-from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
+from resources.kafka.client_config import admin_config, client_config, operation_timeout_s, registry_access
 from resources.kafka.errors import Voice, failure
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
+from resources.schema_registry.config import Access
 from resources.secrets import redact, secrets_in
 
 __all__ = ["Cluster", "Ends", "Topic", "unreachable"]
@@ -66,7 +67,10 @@ def unreachable(place: str, error: SourceError, rotates: bool = False) -> Destin
     It is retriable unless credentials are wrong that do not change (`rotates`).
     """
     kind = DestinationBusy if error.retriable or (rotates and isinstance(error, CredentialsRefused)) else DestinationError
-    return kind(f"{place}: {error.what}".replace("source.", "into."), error.hint.replace("source.", "into."))
+    what, hint = (
+        text.replace("source.", "into.").replace("format.registry", "into.registry") for text in (error.what, error.hint)
+    )
+    return kind(f"{place}: {what}", hint)
 
 
 class Cluster:
@@ -105,6 +109,13 @@ class Cluster:
             raise type(error)(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
         self.secrets = secrets_in(found)
         return found
+
+    def registry_access(self, read: bool = True) -> Access:
+        """Return access to the schema registry, with the credentials as they are now; see `client_settings`."""
+        try:
+            return registry_access(self._source, self._environ, read)
+        except (InvalidPipeline, CredentialUnavailable) as error:
+            raise type(error)(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
 
     def forget(self) -> None:
         """Drop the client: the next request opens new connections."""

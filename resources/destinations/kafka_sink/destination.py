@@ -29,6 +29,7 @@ from resources.destinations.kafka_sink.messages import Shape, letters
 from resources.destinations.kafka_sink.ordered_rows import blocks, check, written
 from resources.destinations.kafka_sink.producer import Overtaken, Writer
 from resources.destinations.kafka_sink.reader import KafkaSinkReader
+from resources.destinations.kafka_sink.registered_values import RegisteredValues
 from resources.destinations.kafka_sink.timestamp_check import Times, check_times
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.schema_evolution import grown
@@ -73,6 +74,7 @@ class KafkaDestination(KafkaSinkReader):
         journal = Journal(cluster, into.ledger or f"kpipe-ledger-{pipeline}", pipeline, where)
         super().__init__(cluster, into.topic, into.dead_letters or f"{into.topic}.dead-letters", journal, pipeline, notes)
         self._into, self.staging, self.rule, self.config = into, tuple(staging), rule, dict(config_json or {})
+        self._registered = RegisteredValues(into, cluster) if into.registry is not None else None
         self._writer: Writer | None = None
         self._times = Times()
         self._doubtful = False  # true after a commit without a response
@@ -142,7 +144,9 @@ class KafkaDestination(KafkaSinkReader):
             wanted = carried(commit, [name for file in files for name in file.names]) if write.columns or files else Columns()
             known = grown(known, widening(known, wanted))
             check(commit, Writes(rows, deletes), self._into.key or (), known)
-            shape = Shape(self.pipeline, self.table, target.partitions, self._into.format, self._into.key or ())
+            payload = known.without(COORDINATES.names())
+            encode = self._registered.encoder(payload) if self._registered is not None and rows else None
+            shape = Shape(self.pipeline, self.table, target.partitions, self._into.format, self._into.key or (), encode)
             shape.check(write.columns)
             check_times(commit, files, self.table, self._times, time.time_ns() // 1_000_000)
             former = state.besides(self.table) if state is not None else {}

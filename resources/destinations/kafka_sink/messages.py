@@ -6,7 +6,7 @@ several writers, and consumers can detect duplicates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict
 from zlib import crc32
 
@@ -26,6 +26,7 @@ _BATCH, _TIME, _STAGE, _REASON = (f"{_OWN}{name}" for name in ("batch", "timesta
 
 Headers = Sequence[tuple[str, bytes | None]]
 Own = list[tuple[str, str | bytes | None]]
+Encode = Callable[[pa.Table, Columns], Sequence[str | bytes]]
 
 
 class Message(TypedDict, total=False):
@@ -46,11 +47,15 @@ class Shape:
         pipeline: its name.
         topic: name of the topic that it writes.
         partitions: number of its partitions.
-        kind: `json` or `raw`.
+        kind: `json`, `avro` or `raw`.
         key: columns of the record's key; empty: the source record's key, if rows contain it.
+        encode: returns the values of rows with these columns; None: JSON.
     """
 
-    def __init__(self, pipeline: str, topic: str, partitions: int, kind: str, key: Sequence[str]) -> None:
+    def __init__(
+        self, pipeline: str, topic: str, partitions: int, kind: str, key: Sequence[str], encode: Encode | None = None
+    ) -> None:
+        self._encode: Encode = encode or documents
         self._pipeline, self._topic, self._partitions = pipeline.encode(), topic, partitions
         self._kind, self._key = kind, tuple(name.lower() for name in key)
 
@@ -79,7 +84,7 @@ class Shape:
         """
         payload = Columns(tuple((name, kind) for name, kind in columns if name not in COORDINATES))
         raw = self._kind == "raw"
-        values = _bytes(block, "value") if raw else documents(block, payload)
+        values = _bytes(block, "value") if raw else self._encode(block, payload)
         keys = self._keys(block, payload)
         if keys is None and raw and "key" in payload and str(payload.get("key")) in ("BLOB", "VARCHAR", "JSON"):
             keys = _bytes(block, "key")

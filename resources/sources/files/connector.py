@@ -34,6 +34,7 @@ class FileConnector:
     """
 
     noun: ClassVar = "file"
+    on_removal: ClassVar = ""
     unchanging: ClassVar = True
 
     files: Files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from resources.sources.connector import Split
 from resources.sources.files.content import Content
 from resources.sources.json_rows import json_rows
 
-__all__ = ["inspect_rows", "read_rows"]
+__all__ = ["count_rows", "inspect_rows", "read_rows"]
 
 _TAIL = 64 << 10
 _ROWS = 8192
@@ -37,8 +37,26 @@ def inspect_rows(name: str, content: Content) -> Split | None:
     return Split(name, hashlib.blake2b(b"%d\0" % size + tail, digest_size=8).hexdigest(), rows, complete=True) if rows else None
 
 
-def read_rows(name: str, content: Content, span: Range) -> Iterator[RecordBlock]:
+def count_rows(name: str, content: Content) -> int:
+    """Return the number of rows.
+
+    Raises:
+        ReadFailed: it is not a Parquet file.
+    """
+    with _opened(name, content) as file:
+        return int(file.metadata.num_rows)
+
+
+def read_rows(
+    name: str, content: Content, span: Range, change: Callable[[pa.Table], pa.Table] = lambda rows: rows
+) -> Iterator[RecordBlock]:
     """Read rows `[start, end)`; only row groups with some of them are fetched.
+
+    Args:
+        name: of the file.
+        content: the open file.
+        span: rows.
+        change: returns other columns for the same rows.
 
     Raises:
         ReadFailed: the file is damaged, or a column has a type that has no form in JSON.
@@ -48,17 +66,19 @@ def read_rows(name: str, content: Content, span: Range) -> Iterator[RecordBlock]
         for group in range(file.metadata.num_row_groups):
             end = start + file.metadata.row_group(group).num_rows
             if end > span.start and start < span.end:
-                yield from _rows(name, file, group, Range(start, end), span)
+                yield from _rows(name, file, group, Range(start, end), span, change)
             start = end
 
 
-def _rows(name: str, file: pq.ParquetFile, group: int, held: Range, span: Range) -> Iterator[RecordBlock]:
+def _rows(
+    name: str, file: pq.ParquetFile, group: int, held: Range, span: Range, change: Callable[[pa.Table], pa.Table]
+) -> Iterator[RecordBlock]:
     at = held.start
     for batch in file.iter_batches(_ROWS, row_groups=[group]):
         first, last = max(at, span.start), min(at + len(batch), span.end)
         if first < last:
             rows = pa.Table.from_batches([batch.slice(first - at, last - first)])
-            yield json_rows(f"file {name}", rows, pa.array(range(first, last), pa.int64()))
+            yield json_rows(f"file {name}", change(rows), pa.array(range(first, last), pa.int64()))
         at += len(batch)
 
 

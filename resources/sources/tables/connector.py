@@ -34,6 +34,7 @@ class TableConnector:
     """
 
     noun: ClassVar = "table"
+    on_removal: ClassVar = ""
     unchanging: ClassVar = False
     record_size: ClassVar = 1
 
@@ -47,6 +48,10 @@ class TableConnector:
             from resources.sources.tables.postgres_table import open_postgres
 
             return open_postgres(self.table, self.credentials)
+        if self.table.type == "mysql":
+            from resources.sources.tables.mysql_table import open_mysql
+
+            return open_mysql(self.table, self.credentials)
         from resources.sources.tables.duckdb_table import open_duckdb
 
         return open_duckdb(self.table, self.credentials)

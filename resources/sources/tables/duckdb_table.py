@@ -47,14 +47,23 @@ class _Table:
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
         rows = (
-            f"SELECT * FROM {self._name} WHERE {self._column} >= {span.start:d} AND {self._column} < {span.end:d}"
+            f"SELECT * FROM {self._rows()} WHERE {self._column} >= {span.start:d} AND {self._column} < {span.end:d}"
             f" ORDER BY {self._column}"
         )
         with self._connection.sql(rows).to_arrow_reader(_ROWS) as reader:
-            at = [name.lower() for name in reader.schema.names].index(self._table.column.lower())
+            names = [name.lower() for name in reader.schema.names]
+            at = names.index(self._table.column.lower())
             for batch in reader:
                 found = pa.Table.from_batches([batch])
                 yield json_rows(f"table {self._table.name}", found, found.column(at).cast(pa.int64()).combine_chunks())
+
+    def _rows(self) -> str:
+        """Return what rows are read from: the table, or a query of one statement."""
+        if self._table.query is None:
+            return self._name
+        if len(self._connection.extract_statements(self._table.query)) != 1:
+            raise self._failed("source.table.query: expected one SELECT")
+        return f"({self._table.query}\n) AS q"
 
     def _failed(self, what: str) -> ReadFailed:
         return ReadFailed(f"table {self._table.name}: {what}", "choose another column: source.table.column")

@@ -38,7 +38,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "name": "tweets",
         "source": {
             "brokers": "localhost:9092", "topic": "tweets", "topics": None, "topic_pattern": None, "files": None, "table": None,
-            "start": "earliest", "end": None, "config": {}, "credentials": {}, "group": None, "on_data_loss": "fail",
+            "lake": None, "http": None, "start": "earliest", "end": None, "config": {}, "credentials": {}, "group": None,
+            "on_data_loss": "fail",
         },
         "batch": {
             "interval_ms": 2500, "max_offsets_per_partition": 1_000_000, "max_bytes_per_partition": None,
@@ -70,6 +71,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "on_null": "skip", "update": {},
             # docs/adr/0022
             "brokers": None, "topic": None, "format": "json", "config": {}, "dead_letters": None, "ledger": None,
+            "registry": None,
             "transaction_timeout_s": 300, "catalog": None, "catalog_name": None, "namespace": "default", "audit": {},
             "url": None, "body": None, "envelope": None, "headers": {}, "max_records": 1, "max_bytes": 1_048_576,
             "concurrency": 4, "timeout_s": 30, "retry_s": 120, "allow_hosts": [],
@@ -232,7 +234,11 @@ def test_any_text_is_a_pipeline_or_an_error_that_names_the_file(text: str) -> No
         ({"source": {"brokers": "b", "topic": "a/b"}}, 6, "source.topic: 'a/b' is not a topic's name"),
         ({"source": {"brokers": "b", "topic": ".."}}, 6, "source.topic: '..' is not a topic's name"),
         ({"source": {"brokers": " , ", "topic": "t"}}, 5, "source.brokers: names no broker"),
-        ({"source": {"brokers": "b"}}, 4, "source: needs exactly one of topic, topics, topic_pattern, files, table; none given"),
+        (
+            {"source": {"brokers": "b"}},
+            4,
+            "source: needs exactly one of topic, topics, topic_pattern, files, table, lake, http; none given",
+        ),
         ({"source": {"brokers": "b", "topic": "t", "topics": ["u"]}}, 4, "topic and topics given"),
         ({"metadata": ["partition", "ofset"]}, 11, "metadata.1: input should be"),
     ],

@@ -71,10 +71,10 @@ def test_another_table_name_is_kept() -> None:
 @each_case(
     ("text", "words"),
     [
-        ("FILES '/in/*' INTO TABLE t FORMAT JSON", "CREATE SOURCE PIPELINE: expected FILES or TABLE, and INTO KAFKA"),
-        ("KAFKA 'h:1/s' INTO KAFKA 'h:1/t' FORMAT JSON", "CREATE SOURCE PIPELINE: expected FILES or TABLE, and INTO KAFKA"),
+        ("FILES '/in/*' INTO TABLE t FORMAT JSON", "CREATE SOURCE PIPELINE: expected FILES, TABLE or HTTP, and INTO KAFKA"),
+        ("KAFKA 'h:1/s' INTO KAFKA 'h:1/t' FORMAT JSON", "CREATE SOURCE PIPELINE: expected FILES, TABLE or HTTP, and INTO KAFKA"),
         ("TABLE o ORDER BY id INTO KAFKA 'h:1/t'", "expected IN"),
-        ("TABLE o IN mysql 'x' ORDER BY id INTO KAFKA 'h:1/t'", "TABLE"),
+        ("TABLE o IN sqlite 'x' ORDER BY id INTO KAFKA 'h:1/t'", "TABLE"),
         ("FILES 'in/*' INTO KAFKA 'h:1/t' FORMAT JSON", "FILES: 'in/*' is not an absolute path"),
         ("FILES '/in/../*' INTO KAFKA 'h:1/t' FORMAT JSON", "without '.', '..'"),
         ("FILES '/in/*' INTO KAFKA 'h:1' FORMAT JSON", "the topic is missing"),

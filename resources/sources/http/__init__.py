@@ -1,0 +1,1 @@
+"""Lists that HTTP APIs return in pages of JSON, as a source."""

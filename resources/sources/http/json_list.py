@@ -1,0 +1,70 @@
+"""Find a list in a JSON document, and return its items as they are written: numbers keep all digits."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+__all__ = ["items", "member"]
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+
+
+def items(text: str, path: str) -> list[tuple[str, Any]]:
+    """Return text and value of each item of the list.
+
+    Args:
+        text: the document, which is valid JSON.
+        path: members that lead to the list, divided by dots; empty: the document is the list.
+
+    Raises:
+        ValueError: there is no list, or an item is not an object; the message names what was found.
+    """
+    at = _skip(text, 0)
+    for name in filter(None, path.split(".")):
+        at = _value_of(text, at, name, path)
+    if text[at : at + 1] != "[":
+        msg = f"expected a list{f' in {path}' if path else ''}, found {text[at : at + 1]!r}"
+        raise ValueError(msg)
+    found: list[tuple[str, Any]] = []
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        value, end = _DECODER.raw_decode(text, at)
+        if not isinstance(value, dict):
+            msg = f"expected objects in the list, found {type(value).__name__}"
+            raise ValueError(msg)
+        # A line break inside of a string is escaped, so others are space.
+        found.append((text[at:end].replace("\r", " ").replace("\n", " "), value))
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def member(document: Any, path: str) -> Any:
+    """Return the value that members lead to; None: it does not exist."""
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _value_of(text: str, at: int, name: str, path: str) -> int:
+    """Return where the value of a member begins."""
+    if text[at : at + 1] == "{":
+        at = _skip(text, at + 1)
+        while text[at] != "}":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)
+            if key == name:
+                return at
+            at = _skip(text, _DECODER.raw_decode(text, at)[1])
+            at = _skip(text, at + 1) if text[at] == "," else at
+    msg = f"expected a list in {path}, found no member {name}"
+    raise ValueError(msg)

@@ -1,0 +1,1 @@
+"""Tables of Delta Lake and Iceberg as a source, by their data files."""
