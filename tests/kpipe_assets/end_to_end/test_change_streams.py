@@ -43,6 +43,10 @@ def test_a_table_follows_its_source(kpipe: Kpipe, topic: Any, produce: Any) -> N
     long = "x" * 5000
     # A snapshot; then a changed primary key (a delete, a tombstone and an insert), and deletes with and without tombstone.
     produce(name, [event("r", at, long if at == 3 else f"r{at}", at) for at in range(6)])
+    inferred = kpipe(
+        "sql", f"INFER PIPELINE AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE people FORMAT DEBEZIUM"
+    ).stdout
+    assert '"amount" DECIMAL(12,2)' in inferred and "INTO TABLE `people` KEY (`id`)" in inferred
     kpipe(
         "sql",
         f"CREATE PIPELINE people AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE people KEY (id) FORMAT DEBEZIUM",
