@@ -18,7 +18,7 @@ __all__ = ["iso", "lines", "to_dict"]
 _COUNTS = ("rows", "deletes", "dead_letters", "filtered", "gaps", "given")
 _WORDS = {
     ROW: "row",
-    DELETE: "tombstone that deletes the row of its key",
+    DELETE: "tombstone, or change event, that deletes the row of its key",
     DEAD_LETTER: "dead letter",
     FILTERED: "filtered (no row on purpose)",
     GAP: "gap (no record: control record, aborted transaction or compacted)",

@@ -26,6 +26,7 @@ from kpipe.schema.columns import Columns
 from kpipe.sql.renderer import to_sql
 from kpipe.sql.source_positions import pointing
 from kpipe.sql.statements import Extract, Infer, Test
+from kpipe.tables.changes import HIDDEN, is_changes
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import with_key
@@ -111,7 +112,8 @@ def _shown(tables: BatchTables, columns: Sequence[Columns], reports: Sequence[Ra
         for at, part in enumerate(parts):
             paths = [file.path for table in found_in[at] for file in table.files]
             if paths and len(parts) == 1:
-                found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [paths])
+                query = "SELECT COLUMNS(lambda c: c NOT IN $2) FROM read_parquet($1, hive_partitioning = false)"
+                found = connection.execute(query, [paths, list(HIDDEN)])
                 names = [column[0] for column in found.description or ()]
                 rows += found.fetchall()
             elif paths:  # tables differ in their columns
@@ -211,6 +213,8 @@ def infer(home: Home, statement: Infer) -> Result:
             "produce records, or choose another FORMAT",
         )
     rows = [(_table(part.into.table, columns),) for part, columns in zip(parts, inferred, strict=True)]
+    if is_changes(pipeline) and pipeline.into.key is None and isinstance(batch, Batch) and (names := stager.key_names(batch)):
+        pipeline = pipeline.model_copy(update={"into": pipeline.into.model_copy(update={"key": list(names)})})
     mapped = _mapped(pipeline, inferred[0]) if len(parts) == 1 else pipeline
     return Result(columns=("statement",), rows=[*rows, (to_sql(mapped),)], text=True)
 

@@ -17,10 +17,14 @@ from resources.lookups.table_source import Asking
 from resources.sources.open_source import connector_of
 from resources.spark.driver.stager import SparkStager
 from resources.spark.task import range_task
+from resources.spark.task.range_task import sample_keys
 from resources.spark.task.task_spec import JobSpec, ProgramSpec
 from resources.spark.task.transform_input import Feed
 
 __all__ = ["LocalStager", "extract"]
+
+
+_KEYS = 10  # keys of a partition that are looked at
 
 
 class LocalStager(SparkStager):
@@ -56,6 +60,20 @@ class LocalStager(SparkStager):
         program = self._spec(str(self._program.file)) if self._program else None
         job = self._shaped(batch, tables, program, closed)
         return [range_task.stage(job, Piece.of(step, step.range)) for step in batch.steps]
+
+    def key_names(self, batch: Batch) -> tuple[str, ...]:
+        """Return the columns of the first change event's key; empty if no record of the sample has one."""
+        from resources.decode.debezium.envelopes import Image
+        from resources.decode.debezium.events import Keys
+
+        job, kind = self._job(batch, (), None), self._pipeline.format
+        keys = Keys(kind, job.access)
+        for step in batch.steps:
+            for key in sample_keys(job, Piece.of(step, step.range), _KEYS):
+                found = keys.read([key])[0]
+                if isinstance(found, Image):
+                    return tuple(found.values)
+        return ()
 
 
 class _Aside:

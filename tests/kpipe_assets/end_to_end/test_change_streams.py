@@ -43,11 +43,17 @@ def test_a_table_follows_its_source(kpipe: Kpipe, topic: Any, produce: Any) -> N
     long = "x" * 5000
     # A snapshot; then a changed primary key (a delete, a tombstone and an insert), and deletes with and without tombstone.
     produce(name, [event("r", at, long if at == 3 else f"r{at}", at) for at in range(6)])
+    inferred = kpipe(
+        "sql", f"INFER PIPELINE AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE people FORMAT DEBEZIUM"
+    ).stdout
+    assert '"amount" DECIMAL(12,2)' in inferred and "INTO TABLE `people` KEY (`id`)" in inferred
     kpipe(
         "sql",
         f"CREATE PIPELINE people AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE people KEY (id) FORMAT DEBEZIUM",
     )
     assert "FORMAT DEBEZIUM" in kpipe("sql", "SHOW CREATE PIPELINE people").stdout
+    tested = kpipe("sql", "TEST PIPELINE people LIMIT 6").stdout
+    assert "r5" in tested and "2023-11-14 22:13:20.000005" in tested and "_kafka_unchanged" not in tested
     line = kpipe.json("run", "people")[0]
     assert (line["rows"], line["inserted"]) == (6, 6)
     types = dict(kpipe.sql("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'people'"))
@@ -130,3 +136,38 @@ def test_each_table_of_the_source_has_its_own(kpipe: Kpipe, family: Any, produce
     assert kpipe.sql(f"SELECT id, name FROM {of_people} ORDER BY 1") == [(1, "p1"), (2, "two"), (3, "p3")]
     assert kpipe.sql(f"SELECT id, price FROM {of_prices}") == [(9, 1.5)], "TRUNCATE empties its own table"
     assert kpipe.json("verify", "copy")[0]["ok"]
+
+
+def test_a_lake_follows_its_source_until_a_value_is_left_out(kpipe: Kpipe, topic: Any, produce: Any) -> None:
+    """Iceberg has rows by key, but no values of the rows that a commit replaces."""
+    name = topic(1)
+    produce(name, [event("r", at, f"r{at}", at) for at in range(5)])
+    kpipe.define("lake", name, format={"type": "debezium"}, into={"type": "iceberg", "table": "lake", "key": ["id"]})
+    assert kpipe.json("run", "lake")[0]["rows"] == 5
+    produce(name, [event("d", 0), (key(FIELDS[:1], id=0), None), event("u", 1, "one"), event("d", 2), event("c", 7, "seven")])
+    line = kpipe.json("run", "lake")[0]
+    assert [line[name] for name in ("rows", "deletes", "inserted", "updated", "deleted")] == [2, 3, 1, 1, 2]
+    assert kpipe.json("verify", "lake")[0]["ok"]
+    produce(name, [(None, change("t", fields=FIELDS))])
+    assert "offset 10: a TRUNCATE of the source's table" in kpipe("run", "lake", status=1).stderr
+    into = {"type": "iceberg", "table": "lake", "key": ["id"]}
+    kpipe.define("lake", name, format={"type": "debezium", "truncate": "skip"}, into=into)
+    assert kpipe.json("run", "lake")[0]["filtered"] == 1
+    produce(name, [event("u", 3)])
+    assert "offset 11: an update left out a large value that it did not change" in kpipe("run", "lake", status=1).stderr
+    assert kpipe.json("verify", "lake")[0]["ok"]
+
+
+def test_where_a_change_went(kpipe: Kpipe, topic: Any, produce: Any) -> None:
+    """Trace, dead letters and their retry know deletes that have a value."""
+    name = topic(1)
+    bad = change("u", {**row(1, "x"), "amount": "?"}, fields=FIELDS)
+    produce(name, [event("c", 1, "one"), event("c", 2, "two"), event("d", 1), (key(FIELDS[:1], id=2), bad), (None, b"{}")])
+    kpipe.define("gone", name, format={"type": "debezium"}, into={"table": "gone", "key": ["id"]})
+    line = kpipe.json("run", "gone")[0]
+    assert [line[name] for name in ("rows", "deletes", "deleted", "dead_letters")] == [2, 1, 1, 2]
+    for offset, words in ((0, "row"), (2, "delete"), (3, "dead letter")):
+        assert words in kpipe("trace", "gone", f"{name}:0:{offset}", status=None).stdout, offset
+    assert {letter["offset"] for letter in kpipe.json("errors", "gone")} == {3, 4}
+    kpipe("errors", "gone", "--retry", status=None)
+    assert kpipe.json("verify", "gone")[0]["ok"] and kpipe.sql("SELECT id, name FROM gone") == [(2, "two")]
