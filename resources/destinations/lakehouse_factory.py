@@ -183,7 +183,7 @@ def _no_key(pipeline: Pipeline) -> None:
         fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
         raise NotAvailable(
             f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
-            "set into.type: iceberg or delta; or remove these fields, and select the latest row of each key in a view of the table",
+            "set into.type: iceberg or delta; or remove these fields, and select the latest row of each key in a view",
         )
 
 
