@@ -16,7 +16,7 @@ from resources.destinations.lakehouse.folder import Folder
 __all__ = ["live_adds"]
 
 _LOG = "_delta_log"
-_KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector", "baseRowId")
+_KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
 
 
 def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
@@ -71,5 +71,7 @@ def _of_checkpoint(folder: Folder, name: str) -> dict[str, dict[str, Any]]:
         for batch in source.iter_batches(columns=["add"]):
             for add in pa.table(batch).column("add").drop_null().to_pylist():
                 kept: Mapping[str, Any] = {key: add.get(key) for key in _KEPT}
-                found[add["path"]] = {**kept, "partitionValues": dict(add["partitionValues"] or ()), "tags": None}
+                vector = {key: value for key, value in (add.get("deletionVector") or {}).items() if value is not None}
+                values = dict(add["partitionValues"] or ())
+                found[add["path"]] = {**kept, "partitionValues": values, "deletionVector": vector or None}
     return found

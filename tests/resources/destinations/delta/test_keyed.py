@@ -18,12 +18,16 @@ from pyroaring import BitMap64
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
-from kpipe.errors import DestinationError
-from kpipe.interfaces import Destination
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import DestinationError, NotAvailable
+from kpipe.interfaces import Destination, Keyed
 from kpipe.schema.columns import Columns
+from resources.destinations import open_destination
 from resources.destinations.delta import DeltaLake, deletion_vectors
 from resources.destinations.delta.live_files import live_adds
 from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.keyed import KeyedLakes
+from resources.home import Home
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
@@ -227,3 +231,17 @@ def test_a_table_that_takes_no_deletes_is_refused(place: DeltaPlace, name: str) 
     with pytest.raises(DestinationError, match=rf"into\.key is not supported with {name}"):
         load(place, destination, 0, [1])
     assert len(DeltaTable(str(place.folder / "tweets")).to_pyarrow_table()) == 1
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_a_definition_opens_a_table_with_its_key(tmp_path: Path, kind: str) -> None:
+    into = {"type": kind, "table": "t", "key": ["id"], "on_conflict": "replace", "on_null": "delete"}
+    pipeline = Pipeline.model_validate({"name": "p", "source": {"brokers": "b:9092", "topic": "t"}, "into": into})
+    home = Home(tmp_path)
+    if kind == "parquet":
+        with pytest.raises(NotAvailable, match="are not available for parquet"):
+            open_destination(pipeline, home)
+        return
+    destination = open_destination(pipeline, home)
+    assert isinstance(destination, KeyedLakes) and isinstance(destination, Keyed) and destination.key() == ("id",)
+    assert destination.rule.deletes and destination.cache.is_relative_to(tmp_path / "cache" / "keys")
