@@ -12,7 +12,7 @@ __all__ = ["LIBRARIES", "install_hint", "missing", "require"]
 #: The modules that each extra adds. An extra that only combines others (`all`, `demo`) is not listed.
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "azure": ("azure.storage.blob",),
-    "delta": ("deltalake",),
+    "delta": ("deltalake", "pyroaring"),
     "ducklake": ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner", "duckdb_extension_postgres_scanner"),
     "gcs": ("google.cloud.storage",),
     "iceberg": ("pyiceberg",),

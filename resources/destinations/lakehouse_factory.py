@@ -46,7 +46,6 @@ def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Des
     Raises:
         NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
-    _no_key(pipeline)
     try:
         from resources.destinations.delta import DeltaLake
     except ImportError as error:
@@ -55,7 +54,7 @@ def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Des
 
     table = pipeline.into.table
     lake = DeltaLake(_folder(pipeline, home).below(table), pipeline.into.parts)
-    return LakeDestination(lake, table, pipeline.name, config, home.roots)
+    return _opened(LakeDestination, lake, pipeline, home, config)
 
 
 def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
@@ -80,13 +79,21 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     audit = Audit(into.audit) if into.audit else None
     lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
     opened = LakeDestination if audit is None else AuditedDestination
-    rule = KeyRule.of(pipeline)
+    return _opened(opened, lake, pipeline, home, config)
+
+
+def _opened(base: Any, lake: Any, pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
+    """Return the destination of a table: of the class `base`, with keys if the definition has a rule."""
+    into, rule = pipeline.into, KeyRule.of(pipeline)
+    found: Destination
     if rule is None:
-        return opened(lake, into.table, pipeline.name, config, home.roots)
+        found = base(lake, into.table, pipeline.name, config, home.roots)
+        return found
     from resources.destinations.lakehouse.keyed import keyed  # imported late: it loads DuckDB
 
     cache = home.cache / "keys" / sha256(f"{lake.place} {into.key}".encode()).hexdigest()[:32]
-    return keyed(opened)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=cache)
+    found = keyed(base)(lake, into.table, pipeline.name, config, home.roots, rule=rule, cache=cache)
+    return found
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:
@@ -176,7 +183,7 @@ def _no_key(pipeline: Pipeline) -> None:
         fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
         raise NotAvailable(
             f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
-            "set into.type: iceberg; or remove these fields, and select the latest row of each key in a view of the table",
+            "set into.type: iceberg or delta; or remove these fields, and select the latest row of each key in a view",
         )
 
 

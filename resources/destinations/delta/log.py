@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -22,12 +22,15 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict
 from kpipe.schema.columns import Columns
+from resources.destinations.delta.table_metadata import Table, of_meta, of_protocol
 from resources.destinations.delta.types import columns_of, has_local_times
 from resources.destinations.lakehouse.data_files import Brought, day
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Pointer, Record, lane_id
 
-__all__ = ["DeltaState", "Table", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
+__all__ = [
+    "KEYED", "DeltaState", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions",
+]  # fmt: skip
 
 #: Table features that allow entries which only add files.
 _FEATURES = {
@@ -35,6 +38,8 @@ _FEATURES = {
     "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening",
 }  # fmt: skip
 _LOG = "_delta_log"
+#: Application transaction of a table that was written with a key; no pipeline's name.
+KEYED = "kpipe::keyed"
 
 
 def transaction(pipeline: str, what: str) -> str:
@@ -110,31 +115,6 @@ def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"minReaderVersion": 3, "minWriterVersion": 7, **features}
 
 
-@dataclass(frozen=True)
-class Table:
-    """The table's `metaData` and `protocol` actions.
-
-    Attributes:
-        id, name, description, created: as in `metaData`; `created` in ms since 1970.
-        fields: of the schema.
-        partitions: names of the partition columns.
-        settings: the table's properties.
-        writer: version that writers must support.
-        reads, writes: features that readers and writers must support.
-    """
-
-    id: str
-    name: str | None
-    description: str | None
-    created: int | None
-    fields: Sequence[dict[str, Any]]
-    partitions: Sequence[str]
-    settings: Mapping[str, str]
-    writer: int
-    reads: Sequence[str]
-    writes: Sequence[str]
-
-
 class DeltaState:
     """A Delta table at one version: the state that the library read once, and later entries.
 
@@ -152,7 +132,10 @@ class DeltaState:
         self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
         self._entry = folder.look(entry_name(version))
 
-    is_keyed = False
+    @property
+    def is_keyed(self) -> bool:
+        """Return whether some pipeline has written the table with a key."""
+        return self._transaction(KEYED) is not None
 
     @property
     def version(self) -> int:
@@ -189,9 +172,9 @@ class DeltaState:
                 if "txn" in action:
                     said[action["txn"]["appId"]] = action["txn"]["version"]
                 elif "metaData" in action:
-                    about = replace(about, **_of_meta(action["metaData"]))
+                    about = replace(about, **of_meta(action["metaData"]))
                 elif "protocol" in action:
-                    about = replace(about, **_of_protocol(action["protocol"]))
+                    about = replace(about, **of_protocol(action["protocol"]))
         summed = self._folder.read(f"{_LOG}/_last_checkpoint")
         if summed and json.loads(summed)["version"] > version:  # entries after this version were cleaned up
             return None
@@ -331,20 +314,3 @@ def check_writable(state: DeltaState, place: str) -> None:
                 f"Delta {place}: not supported: {what}",
                 "change the table's properties, or choose another table",
             )
-
-
-def _of_meta(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": said["id"],
-        "name": said.get("name"),
-        "description": said.get("description"),
-        "created": said.get("createdTime"),
-        "fields": json.loads(said["schemaString"])["fields"],
-        "partitions": said.get("partitionColumns") or (),
-        "settings": said.get("configuration") or {},
-    }
-
-
-def _of_protocol(said: Mapping[str, Any]) -> dict[str, Any]:
-    reads, writes = said.get("readerFeatures") or (), said.get("writerFeatures") or ()
-    return {"writer": said["minWriterVersion"], "reads": reads, "writes": writes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
+from resources.destinations.delta.keyed import DeltaKeys, Replaced, upgraded
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.time_travel import DeltaTimeTravel
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
@@ -54,8 +55,13 @@ class _Schema:
     changed: bool
     parts: tuple[Part, ...] = ()
 
+    @property
+    def columns(self) -> Columns:
+        """All columns, including coordinates."""
+        return columns_of(self.fields, "Delta")
 
-class DeltaLake(DeltaTimeTravel):
+
+class DeltaLake(DeltaTimeTravel, DeltaKeys):
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:
@@ -120,23 +126,35 @@ class DeltaLake(DeltaTimeTravel):
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
         return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged, schema.parts)
 
-    def land(
-        self, state: DeltaState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
-    ) -> None:
+    def land(self, state: DeltaState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next log entry; see `Table.land`."""
-        actions: list[dict[str, Any]] = [self._about(state, record)]
-        if state is None:
-            actions += [{"protocol": log.protocol(schema.fields)}, {"metaData": self._meta(None, schema)}]
-        elif schema.changed:
-            actions += [*_upgraded(state, schema), {"metaData": self._meta(state, schema)}]
-        said = log.transactions(record.pipeline, pointer)
+        replaced = [file for file in brought if isinstance(file, Replaced)]
+        actions = [self._about(state, record, replaces=bool(replaced)), *self._described(state, schema, replaced)]
+        actions += [action for file in replaced for action in file.actions]
+        said = {**log.transactions(record.pipeline, pointer), **({log.KEYED: 1} if record.balance is not None else {})}
         actions += [{"txn": {"appId": name, "version": version}} for name, version in said.items()]
         kinds = {field["name"]: field["type"] for field in schema.fields}
-        actions += [log.add(file, {part.column: kinds[part.column] for part in schema.parts}) for file in brought]
+        divided = {part.column: kinds[part.column] for part in schema.parts}
+        actions += [log.add(file, divided) for file in brought if isinstance(file, Brought)]
         data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
         version = record.base + 1
         if not self._folder.claim(log.entry_name(version), data):
             raise Overtaken(f"another commit created version {version}")
+
+    def _described(self, state: DeltaState | None, schema: _Schema, replaced: Sequence[Replaced]) -> list[dict[str, Any]]:
+        """Return the actions of protocol and metadata, if they change."""
+        about = state.about if state is not None else None
+        protocols = [{"protocol": log.protocol(schema.fields)}]
+        if state is not None:
+            protocols = _upgraded(state, schema) if schema.changed else []
+        settings = dict(about.settings) if about is not None else {}
+        if any(file.vector is not None for file in replaced):
+            made = protocols[0]["protocol"] if protocols else {}
+            action, settings = upgraded(about, made, self.place)
+            protocols = [{"protocol": action}] if action is not None else protocols
+        if about is None or schema.changed or settings != about.settings:
+            return [*protocols, {"metaData": self._meta(state, schema, settings)}]
+        return protocols
 
     def rows(self, state: DeltaState, names: Sequence[str]) -> Any:
         """Return these columns of all rows as Arrow, for counting."""
@@ -156,21 +174,21 @@ class DeltaLake(DeltaTimeTravel):
             with suppress(DeltaError, OSError, DestinationError):
                 state.opened().create_checkpoint()
 
-    def _about(self, state: DeltaState | None, record: Record) -> dict[str, Any]:
+    def _about(self, state: DeltaState | None, record: Record, replaces: bool) -> dict[str, Any]:
         """Return the commitInfo action, for operators and other tools."""
         said = {"pipeline": record.pipeline, "seq": record.seq, "batch": record.last}
         return {
             "commitInfo": {
                 "timestamp": int(time.time() * 1000),
-                "operation": "WRITE" if state is not None else "CREATE TABLE",
-                "operationParameters": {"mode": "Append"},
-                "isBlindAppend": True,
+                "operation": "MERGE" if replaces else "WRITE" if state is not None else "CREATE TABLE",
+                "operationParameters": {} if replaces else {"mode": "Append"},
+                "isBlindAppend": not replaces,
                 "engineInfo": "kpipe",
                 "kpipe": json.dumps(said),
             }
         }
 
-    def _meta(self, state: DeltaState | None, schema: _Schema) -> dict[str, Any]:
+    def _meta(self, state: DeltaState | None, schema: _Schema, settings: Mapping[str, str]) -> dict[str, Any]:
         known = state.about if state is not None else None
         return {
             "id": known.id if known else str(uuid.uuid4()),
@@ -179,7 +197,7 @@ class DeltaLake(DeltaTimeTravel):
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": schema.fields}),
             "partitionColumns": [part.column for part in schema.parts],
-            "configuration": dict(known.settings) if known else {},
+            "configuration": dict(settings),
             "createdTime": known.created if known else int(time.time() * 1000),
         }
 

@@ -114,14 +114,16 @@ class IcebergKeys:
         """Write rows into the table's folder; see `Deleting.bring_rows`."""
         return bring_blocks(self._data, arrow_schema(schema.columns), blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
 
-    def bring_deletes(self, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Deletes]:
+    def bring_deletes(
+        self, state: IcebergState, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]
+    ) -> Sequence[Deletes]:
         """Write deleted positions into the table's folder; see `Deleting.bring_deletes`."""
         made = [write(self._data, near, blocks) for near, blocks in deleted]
         if made:
             self._data.settle()
         return made
 
-    def added(self, state: IcebergState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str]]:
+    def added(self, state: IcebergState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
         """Return the files that a commit has added; see `Deleting.added`."""
         snapshot = state.table.metadata.current_snapshot()
         seq = int(snapshot.sequence_number or 0) if snapshot is not None else 0
@@ -131,4 +133,4 @@ class IcebergKeys:
             for file in brought
             if isinstance(file, Brought)
         ]
-        return rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)]
+        return rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)], ()

@@ -83,13 +83,14 @@ class Deleting(Protocol):
     def bring_rows(self, schema: Any, commit: Commit, blocks: Iterator[pa.Table]) -> Sequence[Any]:
         """Write rows of staged types into the table's folder, durably; no commit references them yet."""
 
-    def bring_deletes(self, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Any]:
+    def bring_deletes(self, state: Any, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Any]:
         """Write deleted positions into the table's folder, durably.
 
         Args:
+            state: that the batch changes.
             schema: of `prepare`.
             deleted: positions by partition: any file of the partition, and tables of `path` and `position`, sorted.
         """
 
-    def added(self, state: Any, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str]]:
-        """Return the files of rows, and the paths of the files of deletes, that a commit has added to the state."""
+    def added(self, state: Any, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
+        """Return the files of rows, the files of deletes, and the ended files of deletes of a commit, which made the state."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
@@ -58,9 +58,33 @@ def _commit(place: Place, commit: Commit, fault: str) -> None:
     place.open().commit(commit)
 
 
+def read(table: DeltaTable) -> pa.Table:
+    """All rows: the library's datasets have no deletion vectors, its query engine has."""
+    try:
+        return table.to_pyarrow_table()
+    except Exception as error:
+        if "deletion" not in str(error).lower():
+            raise
+        found = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+        views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+        return found.cast(pa.schema([field.with_type(views.get(field.type, field.type)) for field in found.schema]))
+
+
+def opened(place: Any, roots: tuple[Any, ...], pipeline: str, table: str, rule: KeyRule | None) -> Destination:
+    arguments = (place.lake(table), table, pipeline, {"source_type": "KAFKA"}, roots)
+    if rule is None:
+        return LakeDestination(*arguments)
+    return KeyedLakes(*arguments, rule=rule, cache=place.staging.parent / "cache" / table)
+
+
 class DeltaPlace(LakePlace):
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        return LakeDestination(DeltaLake(self.folder / table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+    keyed = True
+
+    def lake(self, table: str = "tweets") -> DeltaLake:
+        return DeltaLake(self.folder / table)
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
+        return opened(self, (self.staging,), pipeline, table, rule)
 
     def delta(self, table: str = "tweets") -> DeltaTable:
         return DeltaTable(str(self.folder / table))
@@ -68,7 +92,7 @@ class DeltaPlace(LakePlace):
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
         if not (self.folder / table / "_delta_log").is_dir():
             return []
-        found = self.delta(table).to_pyarrow_table().to_pylist()
+        found = read(self.delta(table)).to_pylist()
         return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
 
     def pointer(self, pipeline: str) -> str:
@@ -82,7 +106,7 @@ class DeltaPlace(LakePlace):
         self.delta().delete(f"_kafka_partition = {partition} AND _kafka_offset = {offset}")
 
     def double_row(self, partition: int, offset: int) -> None:
-        rows = self.delta().to_pyarrow_table()
+        rows = read(self.delta())
         chosen = pc.and_(pc.equal(rows["_kafka_partition"], partition), pc.equal(rows["_kafka_offset"], offset))
         write_deltalake(str(self.folder / "tweets"), rows.filter(chosen), mode="append")
 
@@ -157,9 +181,11 @@ class _InStore(LakePlace):
 class DeltaStorePlace(_InStore, DeltaPlace):
     """A Delta table in an object store."""
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        lake = DeltaLake(self.bucket().below(table))
-        return LakeDestination(lake, table, pipeline, {"source_type": "KAFKA"}, (self.staging, f"{self.place}/staging"))
+    def lake(self, table: str = "tweets") -> DeltaLake:
+        return DeltaLake(self.bucket().below(table))
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
+        return opened(self, (self.staging, f"{self.place}/staging"), pipeline, table, rule)
 
     def delta(self, table: str = "tweets") -> DeltaTable:
         """As readers of the store find it."""
@@ -168,7 +194,7 @@ class DeltaStorePlace(_InStore, DeltaPlace):
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
         if not any(client(self.around).names(f"{self.place}/{table}/_delta_log/")):
             return []
-        found = self.delta(table).to_pyarrow_table().to_pylist()
+        found = read(self.delta(table)).to_pylist()
         return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
 
     def copy(self) -> DeltaPlace:
@@ -263,10 +289,7 @@ class IcebergPlace(LakePlace):
         return (self.staging,)
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
-        arguments = (self.lake(table), table, pipeline, {"source_type": "KAFKA"}, self.staged_below())
-        if rule is None:
-            return LakeDestination(*arguments)
-        return KeyedLakes(*arguments, rule=rule, cache=self.staging.parent / "cache" / table)
+        return opened(self, self.staged_below(), pipeline, table, rule)
 
     def iceberg(self, table: str = "tweets") -> Table:
         state = self.lake(table).load()

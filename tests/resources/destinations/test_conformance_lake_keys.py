@@ -24,7 +24,7 @@ QUICK = (
     "test_key_of_the_rule_or_nothing",
 )
 # The others differ in the catalogue or the store.
-_ALWAYS = ("iceberg",)
+_ALWAYS = ("iceberg", "delta")
 _KEYED = [name for name, (place, _) in PLACES.items() if place.keyed]
 
 

@@ -70,7 +70,14 @@ class KeyIndex:
             self._renew(lake, state, columns, version)
 
     def advance(
-        self, lake: Deleting, state: Any, base: str, added: Sequence[LiveFile], deletes: Sequence[str], removed: str
+        self,
+        lake: Deleting,
+        state: Any,
+        base: str,
+        added: Sequence[LiveFile],
+        deletes: Sequence[str],
+        ended: Sequence[str],
+        removed: str,
     ) -> None:
         """Apply a commit of kpipe, whose files need not be listed again.
 
@@ -80,6 +87,7 @@ class KeyIndex:
             base: snapshot before the commit.
             added: new files of rows.
             deletes: paths of its new files of deletes.
+            ended: paths of files of deletes that new ones replace.
             removed: relation of the deleted rows, as SQL: columns `f`, the id of a file, and `pos`.
         """
         if self._meta()["snapshot"] != base:
@@ -88,6 +96,7 @@ class KeyIndex:
             self._load(lake, state, state.columns, added)
             connection.execute(f"DELETE FROM idx.rows AS r USING {removed} AS d WHERE r.f = d.f AND r.pos = d.pos")
             connection.execute("INSERT INTO idx.deletes SELECT unnest($1::VARCHAR[])", [list(deletes)])
+            connection.execute("DELETE FROM idx.deletes WHERE path IN (SELECT unnest($1::VARCHAR[]))", [list(ended)])
             self._end(lake.version(state))
         self._compact()
 

@@ -13,25 +13,31 @@ import pytest
 
 from bench.peers import install
 from resources.testing.keyed import RULES, Write, begun, commit_of
-from tests.resources.destinations.lake_place import IcebergPlace
+from resources.testing.place import Place
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
 
 Rows = list[list[Any]]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> IcebergPlace:
+def filled(place: Place) -> None:
     """Six batches of writes of 30 keys, a fifth of them deletes."""
-    place, chance, rule = IcebergPlace(tmp_path), random.Random(3), RULES["replace"]
+    chance, rule = random.Random(3), RULES["replace"]
     destination = begun(place, rule, 1)
     for first in range(0, 120, 20):
         writes = [
             Write(0, at, chance.randint(0, 30), None if chance.random() < 0.2 else f"t{at}") for at in range(first, first + 20)
         ]
         destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> IcebergPlace:
+    place = IcebergPlace(tmp_path)
+    filled(place)
     return place
 
 
-def expected(place: IcebergPlace) -> Rows:
+def expected(place: Place) -> Rows:
     rows = sorted([row["id"], row["text"]] for row in place.rows())
     assert len(rows) == 21
     return rows
@@ -85,3 +91,46 @@ def test_spark_reads_and_compacts_it(place: IcebergPlace, tmp_path: Path) -> Non
     key = before[3][0]
     destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 120, key, "new")], RULES["replace"]))
     assert sorted([row["id"], row["text"]] for row in place.rows()) == [[k, "new" if k == key else t] for k, t in before]
+
+
+DELTA = """
+import json, sys
+from pyspark.sql import SparkSession
+jars, folder = sys.argv[1:]
+settings = {
+    "spark.master": "local[1]", "spark.jars": jars, "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "1",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+builder = SparkSession.builder
+for key, value in settings.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+read = lambda: sorted(list(row) for row in spark.sql(f"SELECT id, text FROM delta.`{folder}/tweets`").collect())
+print("rows", json.dumps(read()))
+spark.sql(f"DELETE FROM delta.`{folder}/tweets` WHERE id = 4")
+print("rows", json.dumps(read()))
+"""
+
+
+@pytest.mark.chaos
+def test_spark_reads_vectors_and_writes_its_own(tmp_path: Path) -> None:
+    """Spark extends the vectors by a row that it deletes; the next batch inserts that key."""
+    place = DeltaPlace(tmp_path)
+    filled(place)
+    peers = install("delta")
+    before = expected(place)
+    assert 4 in dict(before)
+    done = subprocess.run(
+        [str(peers.python), "-c", DELTA, ",".join(map(str, peers.jars("delta"))), str(place.folder)],
+        capture_output=True, text=True, env=peers.environment(), cwd=tmp_path, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = [json.loads(line.removeprefix("rows ")) for line in done.stdout.splitlines() if line.startswith("rows ")]
+    after = [row for row in before if row[0] != 4]
+    assert found == [before, after]
+    destination = place.open(rule=RULES["replace"])
+    landed = destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 120, 4, "new")], RULES["replace"]))
+    assert landed.commit.totals.inserted == 1
+    assert sorted([row["id"], row["text"]] for row in place.rows()) == sorted([*after, [4, "new"]])
