@@ -98,8 +98,9 @@ def _run(*arguments: str) -> None:
     if not (PAIR / ".installed").exists():
         pytest.skip("no DuckDB with DuckLake -> make ducklake")
     paths = [str(PAIR), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    tests = [Path(__file__).parent / "ducklake", ROOT / "tests/kpipe_assets/end_to_end/destinations/test_ducklake.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).parent / "ducklake"), *arguments],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         cwd=ROOT,
         capture_output=True,
