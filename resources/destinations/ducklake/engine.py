@@ -33,7 +33,9 @@ from resources.durable_files import sync_file_system
 __all__ = ["DuckLakeEngine"]
 
 # Words of a conflict that DuckLake or its catalog reports at COMMIT, or when a change is written.
-_CONFLICTS = ("onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint")
+_CONFLICTS = (
+    "onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint", "deadlock",
+)  # fmt: skip
 
 
 class DuckLakeEngine(DuckDBEngine):

@@ -18,6 +18,7 @@ from kpipe.errors import KpipeError, NotAvailable
 from resources.destinations import open_destination
 from resources.destinations.ducklake import extension
 from resources.destinations.ducklake.catalog import file_catalog
+from resources.destinations.ducklake.server_lake import _short
 
 ROOT = Path(__file__).parents[3]
 #: `make ducklake`: DuckDB and its extensions of one version (requirements-ducklake.lock).
@@ -92,6 +93,12 @@ def test_addresses_of_files() -> None:
     assert file_catalog("postgresql://u@h/d") is None
     found = file_catalog("sqlite:/a/it's here.db")
     assert found is not None and found.sqlite and str(found.path) == "/a/it's here.db"
+
+
+def test_messages_of_a_server_have_no_statement_and_no_secret() -> None:
+    failed = "Failed to commit: Failed to execute query"
+    text = f"{failed} \"UPDATE x SET min_value = 'canary';\nUPDATE y\": ERROR:  deadlock detected (pw)"
+    assert _short(text, ["pw"]) == "Failed to commit: Failed to execute query: ERROR:  deadlock detected (***)"
 
 
 def _run(*arguments: str) -> None:
