@@ -86,8 +86,8 @@ class DuckLakeEngine(DuckDBEngine):
     def classify(self, error: Exception, step: str) -> ErrorClass:
         """See `Engine`."""
         found = super().classify(error, step)
-        if not isinstance(error, (duckdb.TransactionException, duckdb.IOException, duckdb.ConstraintException)):
-            return found
+        if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
+            return found  # not from the catalog's database: these errors have no class of their own
         conflict = any(word in str(error) for word in _CONFLICTS)
         return ErrorClass(conflict, found.refused and not conflict, found.damage, found.busy, hint=found.hint)
 
