@@ -184,6 +184,8 @@ def _holder(text: str) -> str | None:
     """Return who has locked the file, from DuckDB's message; None for other messages."""
     if "different configuration" in text or "file handle conflict" in text:
         return "this process, through another connection"
+    if "database is locked" in text:  # SQLite
+        return "another process"
     if "Could not set lock" not in text:
         return None
     found = _HOLDER.search(text)

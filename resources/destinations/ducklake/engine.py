@@ -33,7 +33,9 @@ from resources.durable_files import sync_file_system
 __all__ = ["DuckLakeEngine"]
 
 # Words of a conflict that DuckLake or its catalog reports at COMMIT, or when a change is written.
-_CONFLICTS = ("onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint")
+_CONFLICTS = (
+    "onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint", "deadlock",
+)  # fmt: skip
 
 
 class DuckLakeEngine(DuckDBEngine):
@@ -84,8 +86,8 @@ class DuckLakeEngine(DuckDBEngine):
     def classify(self, error: Exception, step: str) -> ErrorClass:
         """See `Engine`."""
         found = super().classify(error, step)
-        if not isinstance(error, (duckdb.TransactionException, duckdb.IOException, duckdb.ConstraintException)):
-            return found
+        if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
+            return found  # not from the catalog's database: these errors have no class of their own
         conflict = any(word in str(error) for word in _CONFLICTS)
         return ErrorClass(conflict, found.refused and not conflict, found.damage, found.busy, hint=found.hint)
 

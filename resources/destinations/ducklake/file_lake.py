@@ -43,7 +43,7 @@ class _Engine(file_engine.Engine):
     """Access of this process to one catalog; see `file_engine.Engine`."""
 
     def __init__(self, catalog: FileCatalog, data: Path, roots: tuple[Path, ...]) -> None:
-        self._catalog, self._data = catalog, data
+        self._catalog, self._data, self._spoiled = catalog, data, False
         super().__init__(catalog.path, roots)
 
     def _made(self, merging: bool) -> duckdb.DuckDBPyConnection:
@@ -56,12 +56,28 @@ class _Engine(file_engine.Engine):
         try:
             self._main.execute(statement)
         except duckdb.FatalException:  # the engine fails every statement from now on
-            self._main.close()
-            self._main = self._made(True)
+            self._renew()
             self._main.execute(statement)
+        except duckdb.Error:
+            self._renew()
+            raise
         if functions and self._main not in self._registered:
             register(self._main)
             self._registered.append(self._main)
+
+    def spoil(self) -> None:
+        """Replace the engine when its last user leaves: after an error, DuckLake may keep a lock of an SQLite file."""
+        self._spoiled = True
+
+    def _leave(self) -> None:
+        super()._leave()
+        if not self._users and self._spoiled:
+            self._renew()
+
+    def _renew(self) -> None:
+        self._spoiled = False
+        self._main.close()
+        self._main = self._engines[True] = self._made(True)
 
 
 def _sandbox(catalog: FileCatalog, path: Path, folders: Sequence[Path], temporary: str = "") -> duckdb.DuckDBPyConnection:
@@ -104,7 +120,16 @@ class FileLake(Database):
         with super().write(row_bytes, functions) as connection:
             yield connection
 
-    def _engine(self) -> file_engine.Engine:
+    @contextmanager
+    def _connected(self, read_only: bool, row_bytes: int = 0, functions: bool = False) -> Iterator[Connection]:
+        with super()._connected(read_only, row_bytes, functions) as connection:
+            try:
+                yield connection
+            except duckdb.Error:
+                self._engine().spoil()
+                raise
+
+    def _engine(self) -> _Engine:
         return _engine(self.catalog, self.data, self.roots, os.getpid())
 
     def _initialize(self, path: Path) -> None:

@@ -6,9 +6,10 @@ An engine cannot attach a server after it lost access to everything but its fold
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from resources.secrets import redact
 __all__ = ["ServerLake"]
 
 _NAME = "lake"
+_QUERY = re.compile(r'(Failed to execute query) ".*": ERROR', re.DOTALL)
 _NAP_S = 0.2
 _MOST = 4  # engines that stay attached for one lake
 # Errors that waiting may change.
@@ -109,10 +111,8 @@ class ServerLake:
         except duckdb.Error as error:
             connection.close()
             made.close()
-            secrets = [secret for secret in self._secrets().values() if secret in str(error)]
-            if secrets:
-                raise DestinationError(f"{self.catalog.describe()}: {redact(str(error), secrets)}") from None
-            raise
+            # The same exception, without secrets, and without the statements of a transaction, which have bounds of the rows.
+            raise type(error)(_short(str(error), self._secrets().values())) from None
         except BaseException:
             connection.close()
             made.close()
@@ -141,7 +141,7 @@ class ServerLake:
                     lambda made: self._attach(made, secrets),  # noqa: B023
                 )
             except duckdb.Error as error:
-                text = redact(" ".join(str(error).split()), secrets.values())
+                text = " ".join(_short(str(error), secrets.values()).split())
                 if not any(word in text for word in _PASSING):
                     raise DestinationError(
                         f"{self.catalog.describe()}: cannot be attached: {text}", "check into.catalog and into.credentials"
@@ -165,6 +165,11 @@ class ServerLake:
             options.append("META_SECRET 'kpipe'")
         address = conninfo.make_conninfo(**dict(self.catalog.parameters))
         made.execute(attach(f"postgres:{address}", _NAME, self.data, options))
+
+
+def _short(text: str, secrets: Iterable[str]) -> str:
+    """Return a client's message without the query that failed, and with masked secrets."""
+    return redact(_QUERY.sub(r"\1: ERROR", text), secrets)
 
 
 class _Idle:

@@ -18,6 +18,7 @@ from kpipe.errors import KpipeError, NotAvailable
 from resources.destinations import open_destination
 from resources.destinations.ducklake import extension
 from resources.destinations.ducklake.catalog import file_catalog
+from resources.destinations.ducklake.server_lake import _short
 
 ROOT = Path(__file__).parents[3]
 #: `make ducklake`: DuckDB and its extensions of one version (requirements-ducklake.lock).
@@ -94,12 +95,19 @@ def test_addresses_of_files() -> None:
     assert found is not None and found.sqlite and str(found.path) == "/a/it's here.db"
 
 
+def test_messages_of_a_server_have_no_statement_and_no_secret() -> None:
+    failed = "Failed to commit: Failed to execute query"
+    text = f"{failed} \"UPDATE x SET min_value = 'canary';\nUPDATE y\": ERROR:  deadlock detected (pw)"
+    assert _short(text, ["pw"]) == "Failed to commit: Failed to execute query: ERROR:  deadlock detected (***)"
+
+
 def _run(*arguments: str) -> None:
     if not (PAIR / ".installed").exists():
         pytest.skip("no DuckDB with DuckLake -> make ducklake")
     paths = [str(PAIR), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    tests = [Path(__file__).parent / "ducklake", ROOT / "tests/kpipe_assets/end_to_end/destinations/test_ducklake.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).parent / "ducklake"), *arguments],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         cwd=ROOT,
         capture_output=True,
