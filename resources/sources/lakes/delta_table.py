@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,19 +12,21 @@ import pyarrow as pa
 
 from kpipe.definition.source import SourceLake
 from kpipe.errors import ReadFailed
+from resources.destinations.delta.log import entry_name
+from resources.destinations.lakehouse.folder import Folder
 from resources.secrets import Secret
 from resources.sources.lakes.data_files import DataFile, Lake
 from resources.sources.lakes.opening import NoHome, as_destination, translated
 
 __all__ = ["open_delta"]
 
-_HISTORY = 50  # newest commits that are searched for a removal of files, for messages
+_HISTORY = 10  # newest commits that are searched for a removal of files, for messages
 _APPENDS = {"CREATE TABLE", "ADD COLUMNS", "SET TBLPROPERTIES", "STREAMING UPDATE", "ADD FEATURE"}
 
 
 class _Delta:
-    def __init__(self, table: Any, name: str, root: str) -> None:
-        self._table, self._name, self.root = table, name, root
+    def __init__(self, table: Any, name: str, folder: Folder) -> None:
+        self._table, self._name, self._folder, self.root = table, name, folder, folder.place.rstrip("/")
 
     def files(self) -> Iterator[DataFile]:
         """See `Lake`."""
@@ -51,16 +54,26 @@ class _Delta:
             )
 
     def removed(self) -> str:
-        """See `Lake`."""
-        for entry in self._table.history(_HISTORY):
-            operation, mode = str(entry.get("operation", "")), (entry.get("operationParameters") or {}).get("mode", "")
+        """See `Lake`. deltalake 1.6.6 does not return from `history()` of a table in S3."""
+        newest = self._table.version()
+        for version in range(newest, max(newest - _HISTORY, -1), -1):
+            operation, mode = _operation(self._folder.read(entry_name(version)) or b"")
             if operation not in _APPENDS and not (operation == "WRITE" and mode in ("Append", "ErrorIfExists")):
-                return f"perhaps version {entry.get('version')}, {operation or 'without a name'}"
+                return f"perhaps version {version}, {operation or 'without a name'}"
         return ""
 
     def columns(self, schema: pa.Schema, name: str) -> list[tuple[int, str]]:
         """See `Lake`: columns have one name forever."""
         return list(enumerate(schema.names))
+
+
+def _operation(entry: bytes) -> tuple[str, str]:
+    """Return the operation that a log entry names, and its mode."""
+    for line in entry.splitlines():
+        said = json.loads(line).get("commitInfo")
+        if said is not None:
+            return str(said.get("operation", "")), str((said.get("operationParameters") or {}).get("mode", ""))
+    return "", ""
 
 
 _COPY = "copy the table to one without it"
@@ -81,4 +94,4 @@ def open_delta(lake: SourceLake, secrets: dict[str, Secret]) -> Iterator[Lake]:
     with translated(lake, secrets, DeltaError, OSError):
         folder = open_folder(as_destination(lake, dict(secrets)), NoHome()).below(lake.table)
         table = DeltaTable(folder.place, storage_options=folder.options())
-        yield _Delta(table, lake.name, folder.place.rstrip("/"))
+        yield _Delta(table, lake.name, folder)

@@ -6,13 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.definition.source import Files
+from kpipe.definition.source import Files, SourceLake
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
 from resources.object_store.clients import client
 from resources.object_store.config import StoreAccess
 from resources.object_store.store import Store
 from resources.sources.files.connector import FileConnector
+from resources.sources.lakes.connector import LakeConnector
 from tests.servers.s3 import BUCKET, CREDENTIALS, S3Server
 
 ACCESS = StoreAccess(None, "", tuple(sorted(CREDENTIALS.items())), "s3")
@@ -29,7 +30,7 @@ def connector(path: str, **fields: object) -> FileConnector:
     return FileConnector(Files.model_validate({"path": f"s3://{BUCKET}/{path}", **fields}), ACCESS)
 
 
-def values(source: FileConnector, name: str, identity: str, span: Range) -> list[bytes | None]:
+def values(source: FileConnector | LakeConnector, name: str, identity: str, span: Range) -> list[bytes | None]:
     return [value for block in source.read(name, identity, span) for value in block.values]
 
 
@@ -66,3 +67,17 @@ def test_rows_of_parquet_objects(store: Store) -> None:
     source = connector("rows/*.parquet", type="parquet")
     (split,) = source.splits()
     assert values(source, split.name, split.identity, Range(3, 5)) == [b'{"id":3}', b'{"id":4}']
+
+
+def test_rows_of_a_delta_table(store: Store, s3: S3Server) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    options = {**CREDENTIALS, "AWS_ENDPOINT_URL": s3.environment["AWS_ENDPOINT_URL"], "AWS_ALLOW_HTTP": "true"}
+    for first in (0, 3):
+        block = pa.table({"id": range(first, first + 3)})
+        deltalake.write_deltalake(f"s3://{BUCKET}/lake/orders", block, mode="append", storage_options=options)
+    lake = SourceLake.model_validate({"type": "delta", "database": f"s3://{BUCKET}/lake", "name": "orders"})
+    source = LakeConnector(lake, dict(CREDENTIALS), ACCESS)
+    splits = source.splits()
+    assert [split.end for split in splits] == [3, 3]
+    found = [values(source, split.name, split.identity, Range(0, 3)) for split in splits]
+    assert sorted(value for part in found for value in part if value) == [b'{"id":%d}' % number for number in range(6)]
