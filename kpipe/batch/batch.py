@@ -223,9 +223,9 @@ class Commit:
             rows[first.get(lane, 0)][lane] = found.of_rows
         return replace(self, records=records).settled(rows)
 
-    def table_of(self, lane: ByLane, default: str) -> str:
-        """Return the name of the first table that takes the records of a range, which the ledger stores with it."""
-        return next((write.table for write in self.tables if write.table and lane in write.counts), default)
+    def table_by_lane(self) -> Mapping[ByLane, str]:
+        """Return the name of the first table that takes the records of each range."""
+        return {lane: write.table for write in reversed(self.tables) for lane in write.counts}
 
 
 @dataclass(frozen=True)

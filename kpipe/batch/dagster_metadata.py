@@ -32,7 +32,6 @@ def metadata(
     others = listed(also)
     for step in batch.steps:
         lane = step.lane.key
-        lane = step.lane.key
         count = combined(records[lane], [write.counts[lane] for write in tables if lane in write.counts])
         state = snapshot.partitions[step.source]
         result[step.source] = {

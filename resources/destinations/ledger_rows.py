@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Counts
+from kpipe.batch.table_write import ByLane
 from kpipe.errors import RecordRejected, SourceError, TransformFailed, by_name
 from kpipe.offsets import Range
 from kpipe.topics import PartitionId, TopicId, part
@@ -51,8 +52,18 @@ def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
     }
 
 
-def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict[str, Any]]:
-    """Return the commit's rows of `kpipe_batches`, one for each range."""
+def range_rows(
+    commit: Commit, table: str, seq: int, database: str, tables: Mapping[ByLane, str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the commit's rows of `kpipe_batches`, one for each range.
+
+    Args:
+        commit: the commit.
+        table: name of the table.
+        seq: number of the commit.
+        database: name of the database.
+        tables: names of the tables of ranges that another table than `table` takes.
+    """
     rows = []
     for step in commit.steps:
         counts = commit.counts.get(step.lane.key, Counts())
@@ -61,7 +72,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "pipeline_name": commit.pipeline,
                 "batch_id": commit.id,
                 "seq": seq,
-                "target_table": commit.table_of(step.lane.key, table),
+                "target_table": (tables or {}).get(step.lane.key, table),
                 "database_name": database,
                 "batch_state": STATES.get(commit.kind, SUCCEEDED),
                 "batch_rows_written": counts.inserted + counts.updated + counts.deleted,

@@ -198,10 +198,14 @@ class LakeDestination(Tracing):
     def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
         """Return the commit's sequence number if it is in the ledger, and the ledger, from a new read of the table."""
         failpoint("readback")
-        _, record = self._look()
+        state, record = self._look()
         if record is None:
             return None, Ledger(self.pipeline)
-        return self._find(record, commit), record.ledger
+        return self._found(state, record, commit), record.ledger
+
+    def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
+        """Return the commit's sequence number if it has landed."""
+        return self._find(record, commit)
 
     def _find(self, record: Record, commit: Commit) -> int | None:
         return commit_log.find(self.lake.ledger, record, commit.id)

@@ -202,7 +202,8 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         if done.totals.dead_letters > commit.totals.dead_letters:
             engine.insert_duplicates(connection, done, events + commit.totals.dead_letters)
         steps.enter("history")
-        history_tables.history(connection, engine.dialect, done, store.table, seq)
+        own = done.table_by_lane() if store.by_topic else None
+        history_tables.history(connection, engine.dialect, done, store.table, seq, own)
         multi_table.write(connection, engine.dialect, done, seq)
         steps.enter("before")  # 8
         engine.commit(connection)

@@ -12,7 +12,6 @@ import duckdb
 
 from kpipe.batch.batch import Commit, Committed, Counts
 from kpipe.errors import KpipeError
-from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
@@ -128,17 +127,13 @@ class KeyedLakes(LakeDestination):
                 written += sum(row["inserted"] - row["deleted"] for row in item["ranges"])
         return balance.moved((), {NOWHERE: Holding(), **held}), sum(item.rows for item in held.values()) - written
 
-    def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
-        failpoint("readback")
-        state, record = self._look()
-        if record is None:
-            return None, Ledger(self.pipeline)
+    def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
         found = (item for item in commit_log.items(self.lake.ledger, record, newest_first=True))
-        item = next((item for item in found if item["commit"]["batch_id"] == commit.id), None)
+        item: Item | None = next((item for item in found if item["commit"]["batch_id"] == commit.id), None)
         if item is None or state is None:
-            return None, record.ledger
+            return None
         self._landed.append((state, item))
-        return item["commit"]["seq"], record.ledger
+        return int(item["commit"]["seq"])
 
     def _advance(self, state: State) -> None:
         """Bring the index up to date. Best effort: the next commit compares it with the table."""

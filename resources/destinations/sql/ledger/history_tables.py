@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Counts
+from kpipe.batch.table_write import ByLane
 from kpipe.errors import DestinationError, RecordRejected, StagingFailed
 from kpipe.ledger.ledger import checksum
 from resources.destinations.ledger_rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
@@ -78,8 +79,10 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
     return 1, 0
 
 
-def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
-    """Write the commit, its ranges, and the ends of the partitions.
+def history(
+    connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int, tables: Mapping[ByLane, str] | None = None
+) -> None:
+    """Write the commit, its ranges with their tables (see `range_rows`), and the ends of the partitions.
 
     Raises:
         DestinationError: the batch is committed already, where neither a key nor a lane shows it.
@@ -87,7 +90,7 @@ def history(connection: Connection, dialect: Dialect, commit: Commit, table: str
     if not dialect.keys and not commit.changes and _is_committed(connection, commit.id):
         raise DestinationError(f"batch {commit.id} is committed already")
     COMMITS.insert(connection, dialect, [commit_row(commit, table, seq)])
-    BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect)))
+    BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect), tables))
     _ends(connection, dialect, commit)
 
 
