@@ -22,7 +22,8 @@ from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.several import Bench
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "how-to" / "several-tables.md").read_text(encoding="utf-8")
-BLOCKS = dict(re.findall(r"^```(\w+)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
+#: The first block of each language.
+BLOCKS = dict(reversed(re.findall(r"^```(\w+)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)))
 #: The page's definition as a statement.
 STATEMENT = """
 CREATE PIPELINE shop
