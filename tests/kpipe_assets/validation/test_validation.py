@@ -227,7 +227,7 @@ def test_steps_have_names_and_an_order_and_are_those_of_the_design() -> None:
         ({"columns": {"@a": "DATE"}}, InvalidPipeline, ("set", "amount")),
         ({"also": [{"table": "plain", "where": "nope(1)"}]}, InvalidPipeline, ("also", "0", "where")),
         ({"also": [{"table": "plain", "on_conflict": "replace"}]}, InvalidPipeline, ("also", "0", "on_conflict")),
-        ({"into": {"table": "t", "type": "delta", "on_conflict": "replace"}}, NotAvailable, ("into", "type")),
+        ({"into": {"table": "t", "type": "parquet", "on_conflict": "replace"}}, NotAvailable, ("into", "type")),
         ({"schema": "fail", "set": {"none": "1"}}, SchemaConflict, ("set", "none")),
     ],
 )
