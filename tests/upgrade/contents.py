@@ -23,6 +23,7 @@ from resources.home import Home
 from resources.testing.keyed import Write, commit_of
 from resources.testing.place import DEAD_LETTERS, Place, begin, live, read_step
 from resources.testing.state import positions, proof
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
 from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.destinations.postgres_place import PostgresPlace
@@ -124,7 +125,7 @@ class Contents:
     def __init__(self, place: Place, folder: Path) -> None:
         self.place, self._folder = place, folder
         self.multi_topic = isinstance(place, (DuckDBPlace, PostgresPlace, MySQLPlace)) and not isinstance(place, WebhookPlace)
-        self.keyed = place.keyed
+        self.keyed = place.keyed and not isinstance(place, DeltaPlace | IcebergPlace)  # lakes had no keys up to format 2
         self.sends = isinstance(place, WebhookPlace)
 
     def open(self, pipeline: str = "tweets") -> Destination:
