@@ -27,7 +27,7 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.pipeline_state import Notes, marker
 from resources.destinations.lakehouse.provenance import Tracing
 from resources.destinations.lakehouse.row_count import count_again
-from resources.destinations.lakehouse.table_format import Overtaken, State, Table, Written
+from resources.destinations.lakehouse.table_format import Overtaken, State, Table, Written, is_keyed
 from resources.destinations.ledger_rows import commit_row, entry, range_rows
 from resources.destinations.sql.ledger.history_tables import check_letters
 from resources.destinations.staged_file_check import Proven, Writes, check_totals, verify
@@ -135,7 +135,7 @@ class LakeDestination(Tracing):
     def _write(self, state: State | None, record: Record | None, schema: Any, commit: Commit, writes: Writes) -> Written:
         """Write the files of a batch, and return them with the outcome of its rows."""
         brought = self.lake.bring(schema, commit, writes.rows) if writes.rows else ()
-        if state is None or not state.is_keyed:
+        if state is None or not is_keyed(state):
             return Written(commit, brought)
         had = record or Record(self.pipeline, "")
         return Written(commit, brought, (), balance.moved(had.balance, balance.added(writes.rows)), had.baseline)

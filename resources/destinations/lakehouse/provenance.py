@@ -20,7 +20,7 @@ from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.row_search import Condition
-from resources.destinations.lakehouse.table_format import State, Table
+from resources.destinations.lakehouse.table_format import State, Table, is_keyed
 from resources.destinations.ledger_rows import entry
 from resources.destinations.provenance import Written, bound, commit_info, decided, shares
 
@@ -142,7 +142,7 @@ def _rows(lake: Lake, made: Entry, offset: int, others: Sequence[Written]) -> Ta
     written = made.counts.rows
     names = {name.lower(): name for name in lake.state.columns.names()}
     if not names.keys() >= {_NUMBER, _OFFSET}:
-        return TableRows(lake.name, written, keyed=lake.state.is_keyed)
+        return TableRows(lake.name, written, keyed=is_keyed(lake.state))
     wanted = [names[name] for name in (_NUMBER, _OFFSET, _TOPIC) if name in names]
     number, at = names[_NUMBER], names[_OFFSET]
     where = [(number, "==", made.source.partition), (at, ">=", made.range.start), (at, "<", made.range.end)]
@@ -157,7 +157,7 @@ def _rows(lake: Lake, made: Entry, offset: int, others: Sequence[Written]) -> Ta
     at_offset = int(pc.sum(pc.cast(pc.equal(offsets, offset), pa.int64())).as_py() or 0)
     shared = shares(others, by_topic, offset)
     records_found = int(pc.count_distinct(offsets).as_py())
-    keyed = lake.state.is_keyed
+    keyed = is_keyed(lake.state)
     return TableRows(lake.name, written, True, at_offset, len(offsets), records_found, keyed=keyed, **shared)
 
 

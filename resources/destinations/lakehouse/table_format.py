@@ -14,7 +14,7 @@ from resources.destinations.lakehouse.ledger_file import Pointer, Record
 from resources.destinations.lakehouse.row_search import Condition
 from resources.destinations.staged_file_check import Proven
 
-__all__ = ["Overtaken", "State", "Table", "Written"]
+__all__ = ["Overtaken", "State", "Table", "Written", "is_keyed"]
 
 
 class Overtaken(Exception):
@@ -55,10 +55,6 @@ class State(Protocol):
             SchemaConflict: kpipe cannot write a column's type.
         """
 
-    @property
-    def is_keyed(self) -> bool:
-        """Return whether some pipeline has written the table with a key: then each commit records a balance."""
-
     def pointer(self, pipeline: str) -> Pointer | None:
         """Return the table's reference to the pipeline's ledger; None: the pipeline never committed here."""
 
@@ -68,6 +64,14 @@ class State(Protocol):
         Raises:
             LedgerMismatch: the table was restored to an earlier state.
         """
+
+
+def is_keyed(state: State) -> bool:
+    """Return whether some pipeline has written the table with a key: then each commit records a balance.
+
+    Formats without keys, such as those of other packages, have no attribute `is_keyed`.
+    """
+    return bool(getattr(state, "is_keyed", False))
 
 
 class Table(Protocol):

@@ -70,11 +70,6 @@ class _State:
     older: Files = field(default_factory=dict)
     newer: Files = field(default_factory=dict)
 
-    @property
-    def is_keyed(self) -> bool:
-        """Return False: rows are only added."""
-        return False
-
     def pointer(self, pipeline: str) -> Pointer | None:
         """Return the manifest's reference to the pipeline's ledger."""
         return Pointer.read(self.pointers.get(pipeline))

@@ -23,7 +23,7 @@ from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.keyed.merge_session import MergeSession, is_damage
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.live_files import Deleting
-from resources.destinations.lakehouse.table_format import State, Written
+from resources.destinations.lakehouse.table_format import State, Written, is_keyed
 from resources.destinations.sql.column_matching import spelled, unkeyed
 from resources.destinations.sql.ledger.row_balance import NOWHERE, named
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
@@ -116,7 +116,7 @@ class KeyedLakes(LakeDestination):
         """Return balance and baseline of the pipeline before the commit. The first commit with a key counts the table."""
         if record is not None and record.balance is not None:
             return record.balance, record.baseline
-        if state is None or state.is_keyed:
+        if state is None or is_keyed(state):
             return (), 0
         held: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
         written = 0

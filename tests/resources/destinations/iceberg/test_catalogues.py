@@ -185,7 +185,7 @@ def test_definition_names_the_catalogue(tmp_path: Path, monkeypatch: pytest.Monk
         ({"namespace": "a b"}, "invalid namespace name"),
         ({"catalog_name": "a'b"}, "invalid catalog name"),
         ({"catalog_name": "a"}, "into.catalog_name needs into.catalog"),
-        ({"type": "delta", "catalog": "https://host"}, "catalog belongs to type: iceberg"),
+        ({"type": "delta", "catalog": "https://host"}, "catalog belongs to type: ducklake or iceberg"),
         ({"database": "s3://bucket/lake"}, "into.catalog is missing"),
         ({"catalog": "https://host", "credentials": {"catalog.client.id": "a"}}, "catalog.client.secret"),
         ({"catalog": "https://host", "credentials": {"catalog.password": "a"}}, "a local folder needs no credentials"),
