@@ -84,6 +84,7 @@ def test_the_base_names_the_extra_that_is_missing(base: Path, tmp_path: Path, wo
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.chaos
 @pytest.mark.spark
 @pytest.mark.broker
 def test_the_demo_runs_from_the_wheel_in_an_empty_folder(wheel: Path, java: object, tmp_path: Path) -> None:

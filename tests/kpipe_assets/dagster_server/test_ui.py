@@ -97,6 +97,7 @@ def test_the_sensor_starts_and_stops_continuous_ingest(ui: Ui) -> None:
     assert found["instigationState"]["status"] == "STOPPED"
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.spark

@@ -319,6 +319,7 @@ def test_a_run_that_was_handed_over_goes_on_when_the_server_is_killed(own: CodeS
     assert own.finished(run) == "SUCCESS"
 
 
+@pytest.mark.chaos
 def test_the_spare_ends_when_another_server_takes_over(own: CodeServer) -> None:
     """`Reload` in the UI: the old server ends when its runs have ended."""
     spare = own.spare()
@@ -334,6 +335,7 @@ def test_the_spare_ends_when_another_server_takes_over(own: CodeServer) -> None:
     assert own.process.wait(300) == 0
 
 
+@pytest.mark.chaos
 def test_off_each_run_starts_its_own_process(tmp_path: Path) -> None:
     with running(tmp_path, **{SWITCH: "0"}) as server:
         for _ in range(2):

@@ -31,6 +31,7 @@ def cluster(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pyte
             made.node.stop()
 
 
+@pytest.mark.chaos
 def test_exactly_once_through_tokens_that_expire(
     kpipe: Any, cluster: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

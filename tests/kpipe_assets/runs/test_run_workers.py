@@ -196,6 +196,7 @@ def statuses(home: Home) -> dict[str, str]:
         return {run.run_id: run.status.value for run in instance.get_runs()}
 
 
+@pytest.mark.chaos
 @pytest.mark.spark
 def test_a_run_worker_that_is_killed_is_followed_by_the_next_and_ctrl_c_leaves_nothing(
     worker_topic: None, brokers: str, java: JavaHome, free_port: Callable[[], int], tmp_path: Path

@@ -183,6 +183,7 @@ def test_a_run_of_dagster_starts_no_jvm_either(
     exact(kpipe, "daily", 50)
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 def test_neither_the_run_nor_the_process_that_waits_for_it_has_a_jvm_under_kpipe_ui(
     running: tuple[Kpipe, Serving], topic: Callable[..., str], free_port: Callable[[], int]
@@ -234,7 +235,7 @@ def test_the_service_is_killed_while_it_runs_the_tasks_of_a_run(
     exact(kpipe, "one", 101)
 
 
-@pytest.mark.parametrize("victim", ["java", "worker"])
+@pytest.mark.parametrize("victim", [pytest.param("java", marks=pytest.mark.chaos), "worker"])
 def test_a_service_that_is_started_again_goes_on_with_the_run(
     running: tuple[Kpipe, Serving], topic: Callable[..., str], write: Callable[..., int], victim: str
 ) -> None:
@@ -255,7 +256,7 @@ def test_a_service_that_is_started_again_goes_on_with_the_run(
     exact(kpipe, table, 101)
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGINT, signal.SIGINT)])
+@pytest.mark.parametrize("signals", [(signal.SIGKILL,), pytest.param((signal.SIGINT, signal.SIGINT), marks=pytest.mark.chaos)])
 def test_tasks_of_a_run_that_was_killed_are_cancelled(
     running: tuple[Kpipe, Serving], topic: Callable[..., str], write: Callable[..., int], signals: tuple[signal.Signals, ...]
 ) -> None:

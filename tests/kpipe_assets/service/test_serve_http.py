@@ -252,6 +252,7 @@ def test_only_clients_with_the_token_are_served(
     assert not any(TOKEN in file.read_text(errors="replace") for file in kpipe.home.rglob("*") if file.is_file())
 
 
+@pytest.mark.chaos
 def test_it_ends_after_the_requests_in_progress_and_restarts_with_everything(
     kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int], free_port: Callable[[], int]
 ) -> None:

@@ -150,7 +150,7 @@ def test_records_of_all_pages_and_those_that_appear_later(api: Api, tmp_path: Pa
     assert all("sort=id" in path or path.startswith("/orders?offset=") for path in api.asked)
 
 
-@pytest.mark.parametrize("way", ["after", "page", "next_link"])
+@pytest.mark.parametrize("way", ["after", *(pytest.param(way, marks=pytest.mark.chaos) for way in ("page", "next_link"))])
 def test_runs_that_are_killed_repeat_and_lose_no_record(api: Api, tmp_path: Path, way: str) -> None:
     made, written = bench(tmp_path, api, way), 0
     for point in _REACHED:
