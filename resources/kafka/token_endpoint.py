@@ -16,7 +16,6 @@ __all__ = ["Endpoint"]
 _SECONDS: Final = 10.0  # for the whole answer
 _MOST_BYTES: Final = 65_536
 _MOST_SHOWN = 200  # characters of the server's reason
-_PASSING = (408, 425, 429)  # statuses of errors that may be temporary
 _HINT = "check sasl.oauthbearer.client.id, .client.secret and .scope, and that the client may use client credentials"
 
 
@@ -108,7 +107,7 @@ class Endpoint:
         if answer.status == 200:
             return answer.body.decode("utf-8", "replace")
         reason = f"HTTP {answer.status}{self._reason(answer.body)}"
-        if answer.status >= 500 or answer.status in _PASSING:
+        if answer.may_pass:
             raise BrokerUnreachable(f"{where} failed: {reason}", "see the server's own log")
         if answer.redirects:
             raise CredentialsRefused(f"{where} redirects elsewhere ({reason}), which is not followed", "use that address")

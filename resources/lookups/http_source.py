@@ -26,8 +26,6 @@ KINDS = {
     "application/x-ndjson": "json", "application/jsonl": "json", "application/vnd.apache.parquet": "parquet",
 }  # fmt: skip
 _CREDENTIALS = ("username", "password", "token")
-# Status codes of errors that may be temporary.
-_PASSING = (408, 425, 429)
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Web:
             raise InvalidPipeline(
                 f"{where} redirects elsewhere (HTTP {answer.status}), which is not followed", "use the address of the redirect"
             )
-        if answer.status >= 500 or answer.status in _PASSING:
+        if answer.may_pass:
             raise LookupFailed(f"{where} answers HTTP {answer.status}", "see the server's own log")
         if answer.status != 200:
             raise InvalidPipeline(f"{where} answers HTTP {answer.status}", f"check the address: lookups.{self.name}.url")

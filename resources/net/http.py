@@ -67,6 +67,11 @@ class Answer:
         """True if it is a redirect, which is not followed."""
         return 300 <= self.status < 400
 
+    @property
+    def may_pass(self) -> bool:
+        """True if it is an error that may be temporary."""
+        return self.status >= 500 or self.status in (408, 425, 429)
+
 
 def authorization(username: str, password: str, token: str) -> dict[str, str]:
     """Build the header of a token, or of a user name and password; empty without credentials."""

@@ -22,7 +22,6 @@ __all__ = ["CREDENTIALS", "HEADER", "Page", "Pages", "checked"]
 
 HEADER = "header."  # prefix of credentials that are sent as headers
 CREDENTIALS = ("token", "username", "password")
-_PASSING = (408, 425, 429)
 _NEXT = re.compile(r'<([^<>]*)>\s*(?:;[^,<]*)?;\s*rel="?next"?(?=\s*[;,]|\s*$)', re.IGNORECASE)
 
 
@@ -166,7 +165,7 @@ class Pages:
             raise ReadFailed(
                 f"{where} redirects elsewhere (HTTP {answer.status}), which is not followed", "use the address of the redirect"
             )
-        if answer.status >= 500 or answer.status in _PASSING:
+        if answer.may_pass:
             raise ReadStalled(f"{where} answers HTTP {answer.status}", "see the server's own log; it is tried again")
         if answer.status != 200:
             raise ReadFailed(f"{where} answers HTTP {answer.status}", "check the address and the parameters: source.http")
