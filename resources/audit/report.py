@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 from kpipe.audit.outcomes import EXPLAINED, MEANINGS, Outcome, State, Summary
 from kpipe.audit.windows import Window
 from resources.audit.compare import Runs
-from resources.audit.report_file import open_report, write_checks
+from resources.audit.report_file import ReportFile
 from resources.audit.report_sql import CHECKS, TABLES
 
 __all__ = ["DECLARED", "ROWS", "Report"]
@@ -27,39 +26,18 @@ __all__ = ["DECLARED", "ROWS", "Report"]
 ROWS, DECLARED = "rows.parquet", "declared.parquet"
 
 
-class Report:
-    """The report in a folder; a context manager, which closes the file.
+class Report(ReportFile):
+    """The report in a folder; see `ReportFile`.
 
     Args:
         folder: created if it is missing.
-        identity: what is audited and how, in JSON's types. A report of another audit is rejected.
-
-    Attributes:
-        folder: of the report.
-
-    Raises:
-        InvalidPipeline: the report is finished, or belongs to a different audit, or the folder contains other files.
-        DestinationBusy: another process writes it.
-        DestinationError: the folder cannot be written.
+        identity: what is audited and how, in JSON's types.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        self.folder = folder
         words: dict[str, Mapping[Any, str]] = {"outcomes": MEANINGS, "states": dict.fromkeys(State, "")}
         rows = {table: [[int(code), code.name.lower(), text] for code, text in items.items()] for table, items in words.items()}
-        self._db = open_report(folder, identity, TABLES, rows)
-
-    def __enter__(self) -> Report:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._db.close()
-
-    @property
-    def table(self) -> dict[str, Any] | None:
-        """Facts that `save_table` has recorded; None: the table has not been read."""
-        found = self._db.execute("SELECT table_read FROM audit").fetchone()
-        return None if found is None or found[0] is None else dict(json.loads(found[0]))
+        super().__init__(folder, identity, TABLES, rows)
 
     def save_table(
         self, facts: Mapping[str, Any], bounds: Sequence[Sequence[int | None]], samples: Sequence[str], sql: str
@@ -151,11 +129,9 @@ class Report:
 
     def finish(self, summary: Summary) -> None:
         """Record the verdict, and write the SQL file."""
-        table = self._db.execute("SELECT table_sql FROM audit").fetchone()
         wanted = ", ".join(str(int(item)) for item in EXPLAINED[summary.isolation])
         self._db.execute(
             "UPDATE audit SET finished = now(), verdict = ?, problems = ?, notes = ?",
             [summary.verdict, summary.problems(), json.dumps(vars(summary.notes))],
         )
-        self._db.execute("CHECKPOINT")
-        write_checks(self.folder, CHECKS, str((table and table[0]) or ""), EXPLAINED=wanted)
+        self._write_checks(CHECKS, EXPLAINED=wanted)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import duckdb
 
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
 
-__all__ = ["CHECKS_FILE", "is_finished", "open_report", "write_checks"]
+__all__ = ["CHECKS_FILE", "ReportFile", "is_finished"]
+
+_R = TypeVar("_R", bound="ReportFile")
 
 _FILE, CHECKS_FILE = "report.duckdb", "checks.sql"
 _CONFIG: dict[str, Any] = {
@@ -24,22 +27,62 @@ _CONFIG: dict[str, Any] = {
 _FORMAT = 3
 
 
-def open_report(
-    folder: Path, identity: Mapping[str, Any], tables: Sequence[str], rows: Mapping[str, Sequence[Sequence[Any]]]
-) -> duckdb.DuckDBPyConnection:
-    """Open the report in a folder, or begin one.
+class ReportFile:
+    """The file of a report in a folder; a context manager, which closes it.
 
     Args:
         folder: created if it is missing.
-        identity: what is audited and how, in JSON's types.
+        identity: what is audited and how, in JSON's types. A report of another audit is rejected.
         tables: statements that create the tables; one of them is `audit`.
         rows: first rows of some of them, by table.
+
+    Attributes:
+        folder: of the report.
 
     Raises:
         InvalidPipeline: the report is finished, or belongs to a different audit, or the folder contains other files.
         DestinationBusy: another process writes it.
         DestinationError: the folder cannot be written.
     """
+
+    def __init__(
+        self, folder: Path, identity: Mapping[str, Any], tables: Sequence[str], rows: Mapping[str, Sequence[Sequence[Any]]]
+    ) -> None:
+        self.folder, self._db = folder, _open(folder, identity, tables, rows)
+
+    def __enter__(self: _R) -> _R:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.close()
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """Facts that `save_table` has recorded; None: the table has not been read."""
+        found = self._db.execute("SELECT table_read FROM audit").fetchone()
+        return None if found is None or found[0] is None else dict(json.loads(found[0]))
+
+    def _write_checks(self, template: str, **texts: str) -> None:
+        """Write the SQL file, whose existence shows that the report is finished.
+
+        Args:
+            template: its text, with `{NAME}` in place of `texts`, and `{TABLE}` in place of the query of the table's own
+                engine, which becomes a comment.
+            texts: by name.
+        """
+        found = self._db.execute("SELECT table_sql FROM audit").fetchone()
+        self._db.execute("CHECKPOINT")
+        own = str((found and found[0]) or "") or "the table has no SQL engine"
+        comment = "\n".join(f"--   {line}" for line in own.splitlines())
+        for name, text in {**texts, "TABLE": comment}.items():
+            template = template.replace(f"{{{name}}}", text)
+        (self.folder / CHECKS_FILE).write_text(template, encoding="utf-8")
+
+
+def _open(
+    folder: Path, identity: Mapping[str, Any], tables: Sequence[str], rows: Mapping[str, Sequence[Sequence[Any]]]
+) -> duckdb.DuckDBPyConnection:
+    """Open the report in a folder, or begin one; see `ReportFile`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / _FILE).is_file():
@@ -97,21 +140,6 @@ def _is_begun(connection: duckdb.DuckDBPyConnection, folder: Path, identity: str
             "name another folder: --report",
         )
     return True
-
-
-def write_checks(folder: Path, template: str, own: str, **texts: str) -> None:
-    """Write the SQL file, whose existence shows that the report is finished.
-
-    Args:
-        folder: of the report.
-        template: its text, with `{NAME}` in place of `texts`, and `{TABLE}` in place of `own`.
-        own: query of the table's own engine, which becomes a comment; empty: there is none.
-        texts: by name.
-    """
-    comment = "\n".join(f"--   {line}" for line in (own or "the table has no SQL engine").splitlines())
-    for name, text in {**texts, "TABLE": comment}.items():
-        template = template.replace(f"{{{name}}}", text)
-    (folder / CHECKS_FILE).write_text(template, encoding="utf-8")
 
 
 def is_finished(folder: Path) -> bool:

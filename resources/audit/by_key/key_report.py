@@ -20,7 +20,7 @@ import duckdb
 from kpipe.audit.key_outcomes import EXPLAINED, MEANINGS, KeyOutcome, KeySummary, Read
 from resources.audit.by_key.comparison_sql import CHECKS, TABLES
 from resources.audit.by_key.spill import finished_files
-from resources.audit.report_file import open_report, write_checks
+from resources.audit.report_file import ReportFile
 from resources.duckdb_engine.memory_limit import VARIABLE, engine_setting
 from resources.duckdb_engine.sandbox import literal
 
@@ -31,8 +31,8 @@ _ALWAYS = ", ".join(str(int(item)) for item in sorted(EXPLAINED))
 _MEMORY = "160MB"
 
 
-class KeyReport:
-    """The report in a folder; a context manager, which closes the file. See `open_report` for errors.
+class KeyReport(ReportFile):
+    """The report in a folder; see `ReportFile`.
 
     Args:
         folder: created if it is missing.
@@ -40,22 +40,12 @@ class KeyReport:
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        self.folder = folder
         words = [[int(code), code.name.lower(), text] for code, text in MEANINGS.items()]
-        self._db = open_report(folder, identity, TABLES, {"outcomes": words})
-
-    def __enter__(self) -> KeyReport:
-        return self
+        super().__init__(folder, identity, TABLES, {"outcomes": words})
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._db.close()
+        super().__exit__(kind, error, trace)
         shutil.rmtree(self.folder / _SPILL, ignore_errors=True)
-
-    @property
-    def table(self) -> dict[str, Any] | None:
-        """Facts that `save_table` has recorded; None: the table has not been read."""
-        found = self._db.execute("SELECT table_read FROM audit").fetchone()
-        return None if found is None or found[0] is None else dict(json.loads(found[0]))
 
     def save_table(self, facts: Mapping[str, Any], sql: str) -> None:
         """Record that the rows of the table are in the folder; `sql`: query of the table's own engine."""
@@ -149,12 +139,10 @@ class KeyReport:
 
     def finish(self, summary: KeySummary, columns: Sequence[tuple[int, str, str, bool]], query: str) -> None:
         """Record the verdict and the columns, and write the SQL file."""
-        found = self._db.execute("SELECT table_sql FROM audit").fetchone()
         self._db.execute("BEGIN")
         if columns:
             self._db.executemany('INSERT INTO "columns" VALUES (?, ?, ?, ?)', [list(item) for item in columns])
         self._db.execute("UPDATE audit SET finished = now(), verdict = ?, problems = ?", [summary.verdict, summary.problems()])
         self._db.execute("COMMIT")
-        self._db.execute("CHECKPOINT")
         texts = {"COMPARE": query, "ALWAYS": _ALWAYS, "EXPLAINED": ", ".join(str(int(item)) for item in summary.explained)}
-        write_checks(self.folder, CHECKS, str((found and found[0]) or ""), **texts)
+        self._write_checks(CHECKS, **texts)
