@@ -18,7 +18,7 @@ from resources.destinations.ducklake.file_lake import FileLake
 from resources.destinations.ducklake.server_lake import ServerLake
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import TargetTable
-from resources.testing.place import Place
+from tests.resources.destinations.place import DuckDBStatements
 from tests.servers.postgres import PASSWORD, PostgresServer
 
 EXTENSIONS = {
@@ -28,7 +28,7 @@ EXTENSIONS = {
 }
 
 
-class DuckLakePlace(Place):
+class DuckLakePlace(DuckDBStatements):
     keyed = True
     failure = duckdb.IOException
 
@@ -77,24 +77,3 @@ class DuckLakePlace(Place):
                 "SELECT 1 FROM duckdb_tables() WHERE database_name = 'elsewhere' AND table_name = ?", [table]
             ).fetchall()
             return connection.sql(f'SELECT * FROM main."{table}"').to_arrow_table().to_pylist() if known else []
-
-    def dead_letters(self, pipeline: str = "tweets") -> int:
-        return self.sql("SELECT count(*) FROM kpipe_errors WHERE pipeline_name = ? AND dead_letter", pipeline)[0][0]
-
-    def delete_row(self, partition: int, offset: int) -> None:
-        self.sql("DELETE FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
-
-    def double_row(self, partition: int, offset: int) -> None:
-        self.sql("INSERT INTO tweets FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
-
-    def delete_dead_letter(self) -> None:
-        self.sql("DELETE FROM kpipe_errors WHERE rowid = (SELECT min(rowid) FROM kpipe_errors WHERE dead_letter)")
-
-    def move_lane(self, partition: int, to: int) -> None:
-        self.sql("UPDATE kpipe_ledger SET next_offset = ? WHERE partition = ? AND lane_end IS NULL", to, partition)
-
-    def erase_lane(self, partition: int) -> None:
-        self.sql("DELETE FROM kpipe_ledger WHERE partition = ?", partition)
-
-    def drop_table(self) -> None:
-        self.sql("DROP TABLE tweets")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -104,7 +105,36 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         instance.execute(f'DETACH "{path.stem}"')
 
 
-class DuckDBPlace(Place):
+class DuckDBStatements(Place):
+    """What the suite does behind kpipe's back, in DuckDB's SQL."""
+
+    @abstractmethod
+    def sql(self, statement: str, *parameters: Any) -> list[tuple]:
+        """Execute a statement as another client does."""
+
+    def dead_letters(self, pipeline: str = "tweets") -> int:
+        return self.sql("SELECT count(*) FROM kpipe_errors WHERE pipeline_name = ? AND dead_letter", pipeline)[0][0]
+
+    def delete_row(self, partition: int, offset: int) -> None:
+        self.sql("DELETE FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
+
+    def double_row(self, partition: int, offset: int) -> None:
+        self.sql("INSERT INTO tweets FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
+
+    def delete_dead_letter(self) -> None:
+        self.sql("DELETE FROM kpipe_errors WHERE rowid = (SELECT min(rowid) FROM kpipe_errors WHERE dead_letter)")
+
+    def move_lane(self, partition: int, to: int) -> None:
+        self.sql("UPDATE kpipe_ledger SET next_offset = ? WHERE partition = ? AND lane_end IS NULL", to, partition)
+
+    def erase_lane(self, partition: int) -> None:
+        self.sql("DELETE FROM kpipe_ledger WHERE partition = ?", partition)
+
+    def drop_table(self) -> None:
+        self.sql("DROP TABLE tweets")
+
+
+class DuckDBPlace(DuckDBStatements):
     keyed = True
     keeps = True
     failure = duckdb.IOException
@@ -133,27 +163,6 @@ class DuckDBPlace(Place):
         with opened(self.path) as connection:
             known = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall()
             return connection.sql(f'SELECT * FROM main."{table}"').to_arrow_table().to_pylist() if known else []
-
-    def dead_letters(self, pipeline: str = "tweets") -> int:
-        return self.sql("SELECT count(*) FROM kpipe_errors WHERE pipeline_name = ? AND dead_letter", pipeline)[0][0]
-
-    def delete_row(self, partition: int, offset: int) -> None:
-        self.sql("DELETE FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
-
-    def double_row(self, partition: int, offset: int) -> None:
-        self.sql("INSERT INTO tweets FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)
-
-    def delete_dead_letter(self) -> None:
-        self.sql("DELETE FROM kpipe_errors WHERE rowid = (SELECT min(rowid) FROM kpipe_errors WHERE dead_letter)")
-
-    def move_lane(self, partition: int, to: int) -> None:
-        self.sql("UPDATE kpipe_ledger SET next_offset = ? WHERE partition = ? AND lane_end IS NULL", to, partition)
-
-    def erase_lane(self, partition: int) -> None:
-        self.sql("DELETE FROM kpipe_ledger WHERE partition = ?", partition)
-
-    def drop_table(self) -> None:
-        self.sql("DROP TABLE tweets")
 
 
 PLACES: dict[str, type[Place]] = {"memory": MemoryPlace, "duckdb": DuckDBPlace}
