@@ -70,7 +70,7 @@ class Node:
 
     def topic(self, name: str, partitions: int = 1, **config: str) -> str:
         """Make a topic, and wait until every partition has a leader."""
-        admin = self.admin  # a client that nobody holds ends its requests
+        admin = self.admin  # keep a reference: a collected client ends its requests
         admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(120)
         deadline = time.monotonic() + 300
         while len(admin.list_topics(name, timeout=600).topics[name].partitions) < partitions:

@@ -122,7 +122,7 @@ def test_records_that_retention_has_deleted_are_not_compared(brokers: str, writt
     _, tail = read(brokers, written, Range(0, 4))
     assert tail is not None
     wrong = Tail.made(4, ((0, "00000000"), *tail.records[1:]))
-    admin = AdminClient({"bootstrap.servers": brokers})  # a client that nobody holds ends its requests
+    admin = AdminClient({"bootstrap.servers": brokers})  # keep a reference: a collected client ends its requests
     for start in (1, 4):
         for answer in admin.delete_records([TopicPartition(written, 0, start)]).values():
             answer.result(120)

@@ -323,7 +323,7 @@ def _serve(mountpoint: str, source: Path) -> None:
         def utimens_fuse_3(self, path: Any, times: Any, info: Any) -> int:
             return self.operations.utimens(path and path.decode(), None, info.contents.fh if info else None)
 
-    with suppress(RuntimeError):  # unmounted by somebody else, which is how it ends
+    with suppress(RuntimeError):  # another process unmounts it at the end
         Handles(Served(), mountpoint, foreground=True, nothreads=True, hard_remove=True, use_ino=True, default_permissions=True)
 
 

@@ -57,7 +57,7 @@ class Landing(ABC):
         """A context with the database; None as long as no commit has landed."""
 
     def forget(self) -> None:  # noqa: B027
-        """Begin anew outside of the home, as a home without a ledger does."""
+        """Start again outside of the home, as a home without a ledger does."""
 
 
 class DuckDBFile(Landing):

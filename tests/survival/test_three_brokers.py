@@ -65,7 +65,7 @@ class Cluster:
     def create_topic(self, name: str, partitions: int) -> None:
         """As a `LocalBroker` does it."""
         topic = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
-        admin = self.admin  # a client that nobody holds ends its requests
+        admin = self.admin  # keep a reference: a collected client ends its requests
         admin.create_topics([topic])[name].result(120)
         eventually(lambda: all(self.whole(name, number) for number in range(partitions)))
 

@@ -1,4 +1,4 @@
-"""A table rebuilt beside the live one, with a real Kafka and DuckDB: whoever is killed anywhere leaves one of the two, whole."""
+"""A table rebuilt beside the live one, with a real Kafka and DuckDB: a kill at any step leaves one of the two, whole."""
 
 from __future__ import annotations
 

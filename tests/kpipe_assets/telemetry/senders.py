@@ -1,4 +1,4 @@
-"""Senders of a process that begins anew."""
+"""Senders of a process that starts again."""
 
 from __future__ import annotations
 

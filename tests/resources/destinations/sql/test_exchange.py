@@ -140,7 +140,7 @@ def test_an_outcome_that_is_unknown_is_found_out_by_its_id(place: Place) -> None
     failpoints.arm(None)
     assert place.open().exchanged(done.id)
     before = seen(place)
-    assert place.open().exchange(done) == place.open().ledger()[1].seq  # as any commit that is made again
+    assert place.open().exchange(done) == place.open().ledger()[1].seq  # as any commit that is repeated
     assert seen(place) == before and proof(place.open()).ok
 
 
