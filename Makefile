@@ -189,7 +189,7 @@ sanitizers: install ## the compiled loops under the address and undefined saniti
 	$(PY) -m pytest -n0 -m "heavy or chaos" tests/resources/native/test_native_memory.py
 
 chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
-	$(PY) -m pytest $(CHAOS) -s
+	$(PY) -m pytest $(PYTEST) $(CHAOS)
 
 bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options
 	$(PY) -m bench $(BENCH)

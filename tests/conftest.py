@@ -117,6 +117,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if not _is_fast(item)])
         items[:] = [item for item in items if _is_fast(item)]
     weights: Counter[Path] = Counter()
+    for path, minutes in {(item.path, mark.args[0]) for item in items for mark in item.iter_markers("minutes")}:
+        weights[path] += 1000 * minutes
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         cases = len(getattr(getattr(item, "obj", None), "cases", ()))  # of each_case

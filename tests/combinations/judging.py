@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -17,15 +18,28 @@ from hypothesis.errors import Unsatisfiable as Unsatisfied
 from tests.combinations.course import Course, Refused, Wrong
 from tests.combinations.example import Example
 from tests.combinations.sites import Site
-from tests.combinations.strategies import examples
+from tests.combinations.strategies import DESTINATIONS, examples
 
-__all__ = ["Hunt", "check", "hunt", "kind_of", "sample", "survey"]
+__all__ = ["NEEDED", "Hunt", "check", "hunt", "kind_of", "sample", "search_seconds", "search_seed", "survey"]
 
 _MEMORY = Path("/dev/shm")
 _SETTINGS = settings(
     deadline=None, database=None, print_blob=True, report_multiple_bugs=False, suppress_health_check=list(HealthCheck)
 )
 Sites = Callable[[str, Path], Site]
+MINUTES, SEED = "KPIPE_COMBINATIONS_MINUTES", "KPIPE_COMBINATIONS_SEED"
+#: Fixture of the server that a destination needs.
+NEEDED = {"kafka": "brokers", "postgres": "postgres", "mysql": "mariadb"}
+
+
+def search_seconds() -> float:
+    """Return the time of the long search for each destination: KPIPE_COMBINATIONS_MINUTES (60) are for all of them."""
+    return float(os.environ.get(MINUTES, "60")) * 60 / len(DESTINATIONS)
+
+
+def search_seed() -> int:
+    """Return the seed to begin with: KPIPE_COMBINATIONS_SEED, else the day's number."""
+    return int(os.environ.get(SEED, time.strftime("%Y%m%d")))
 
 
 def check(example: Example, sites: Sites) -> None:

@@ -49,6 +49,7 @@ def test_every_interleaving_of_larger_scenarios(scenario: Scenario) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.minutes(10)
 def test_random_scenarios_for_a_time() -> None:
     print(f"\nKPIPE_SIMULATION_SEED={SEED} ({MINUTES:g} minutes)")
     found = search(SEED, until(60 * MINUTES))

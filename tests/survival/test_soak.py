@@ -25,6 +25,7 @@ A_SECOND = 400
 
 
 @pytest.mark.chaos
+@pytest.mark.minutes(6)
 @pytest.mark.spark
 def test_soak(
     site: Callable[..., Site],

@@ -28,7 +28,7 @@ from resources.java import JavaHome
 from tests.commandline import Kpipe
 from tests.kpipe_assets.service.serving import Serving, kill, serving, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.chaos]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.chaos, pytest.mark.minutes(12)]
 
 MINUTES = float(os.environ.get("KPIPE_SERVICE_MINUTES") or 10)
 PIPELINES = int(os.environ.get("KPIPE_SERVICE_PIPELINES") or 100)
