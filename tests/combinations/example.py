@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.combinations import avro
 from tests.combinations.log import BROKERS, Cluster, Log, Record, gaps
-from tests.combinations.values import BROKEN, FAR, TYPES, Cell, is_far
+from tests.combinations.values import BROKEN, FAR, NAMELESS, TYPES, Cell, is_far
 
 __all__ = ["Definition", "Event", "Example", "Item", "Meaning", "build", "extend"]
 
@@ -25,10 +25,11 @@ class Meaning:
     """A record as the oracle judges it.
 
     Attributes:
-        id: unique in the example; None of a tombstone or a payload that is broken.
+        id: unique in the example; None of a tombstone, or of a payload that is broken or nameless.
         key: text of column `k`, or of the tombstone's key; None: there is none.
         cell: of column `x`.
-        kind: `row`, `tombstone`, `broken`, `lacking` (no member `m`) or `violating` (`g` breaks the table's CHECK).
+        kind: `row`, `tombstone`, `broken`, `nameless` (its only member cannot be a column), `lacking` (no member `m`) or
+            `violating` (`g` breaks the table's CHECK).
         far: whether Kafka's timestamp lies beyond the year 9999.
         timestamp: Kafka's, in ms.
     """
@@ -39,6 +40,11 @@ class Meaning:
     kind: str
     far: bool
     timestamp: int
+
+    @property
+    def selected(self) -> bool:
+        """Whether `id % 3 <> 0` is true of it."""
+        return self.id is not None and self.id % 3 != 0
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,11 @@ class Definition:
         return bool(self.conflict) and self.destination not in ("kafka", "webhook")
 
     @property
+    def lenient(self) -> bool:
+        """Whether a record may lack each column's member: the mapping reads no others."""
+        return self.format != "avro" and (self.mapping or self.prepared == "default") and not self.typo
+
+    @property
     def key_column(self) -> bool:
         """Whether `into.key` is given."""
         return bool(self.conflict)
@@ -187,7 +198,7 @@ class Definition:
         if self.format == "avro":
             named = {name: name for name in ("id", "k", "x", "g", "m")}
             fields["format"] = {"type": "avro", "schema": dumps(avro.schema(self.type)), "mapping": {**named, **avro.MAPPING}}
-        elif self.mapping or self.typo or self.prepared == "default":
+        elif self.lenient or self.typo:
             lenient = {name: {"path": name, "default": None} for name in self.columns}
             fields["format"] = {"mapping": {**lenient, **({"m": "m"} if self.typo else {})}}
         if self.also:
@@ -297,7 +308,9 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     if item.kind == "tombstone":
         return Record(key, None, timestamp, Meaning(None, name if item.keyed else None, None, "tombstone", far, timestamp))
     if item.kind == "broken":
-        return Record(key, BROKEN[item.number % len(BROKEN)], timestamp, Meaning(None, None, None, "broken", far, timestamp))
+        payload = BROKEN[item.number % len(BROKEN)]
+        kind = "nameless" if payload in NAMELESS else "broken"
+        return Record(key, payload, timestamp, Meaning(None, None, None, kind, far, timestamp))
     cell = cells[item.number % len(cells)] if item.kind == "cell" else cells[0]
     column = None if item.kind == "null_key" else name
     members = {"id": str(number), "k": "null" if column is None else f'"{column}"', "x": cell.text}

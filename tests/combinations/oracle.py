@@ -62,8 +62,8 @@ def tables_of(definition: Definition) -> list[str]:
 
 def _left_out(reading: Reading, table: str) -> bool:
     """Whether the first of several tables leaves the record out that the second takes."""
-    definition, id = reading.definition, reading.meaning.id
-    return definition.also and definition.where and table == definition.table and id is not None and id % 3 == 0
+    definition = reading.definition
+    return definition.also and definition.where and table == definition.table and not reading.meaning.selected
 
 
 def _rows(table: str, readings: Iterable[Reading], rows: Sequence[Row], kept: Counter[Place], found: Found) -> list[str]:

@@ -72,6 +72,12 @@ PINNED: dict[str, Example] = {
         (((_plain(1, 1), _plain(1, 2), Item("tombstone", key=1), _plain(1)),),),
         (Event("run", fault="kill:plan.frozen:1"), Event("set_offsets", share=0.5), Event("set_offsets", share=0.0), RUN),
     ),
+    "duckdb: a mapping reads no member that cannot be a column": Example(
+        Definition(mapping=True, parse="fail"), (((_plain(1), Item("broken", 9), Item("broken", 10)),),), (RUN,)
+    ),
+    "duckdb: WHERE is not true of a record without the mapped members": Example(
+        Definition(mapping=True, parse="fail", where=True), (((_plain(2), Item("broken", 9), _plain(2)),),), (RUN,)
+    ),
     "duckdb: one dead letter that a CHECK refuses": Example(
         Definition(prepared="check", constraint="dead_letter", typo=True),
         (((_plain(1), Item("lacking"), Item("violating"), Item("lacking")),),),

@@ -27,11 +27,10 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         if definition.on_null != "delete" or not definition.key_column:
             return frozenset({FILTERED})
         return frozenset({DELETE}) if meaning.key is not None else _aside(definition.parse)
-    if meaning.kind == "broken":
+    if meaning.kind == "broken" or (meaning.kind == "nameless" and not definition.lenient):
         return _aside(definition.parse)
-    assert meaning.cell is not None
-    wanted = meaning.cell.want
-    left_out = definition.where and not definition.also and meaning.id is not None and meaning.id % 3 == 0
+    wanted = meaning.cell.want if meaning.cell else (None,)
+    left_out = definition.where and not definition.also and not meaning.selected
     sound = frozenset({FILTERED}) if left_out else frozenset({ROW})
     lacking = definition.typo and not definition.program and meaning.kind == "lacking"
     if lacking or wanted == (DEAD,):
@@ -41,7 +40,7 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
     if definition.prepared == "check" and meaning.kind == "violating" and not left_out:
         # A write that a later one of its key and batch replaces does not reach the table.
         return _aside(definition.constraint) | (sound if definition.keyed else frozenset())
-    if definition.format == "avro" and not avro.storable(meaning.cell):
+    if definition.format == "avro" and meaning.cell and not avro.storable(meaning.cell):
         return _aside(definition.parse)
     if DEAD in wanted or (meaning.far and definition.destination != "duckdb"):
         policies = {definition.parse, definition.constraint}
@@ -55,7 +54,8 @@ def _aside(policy: str) -> frozenset[str]:
 
 def values(meaning: Meaning, definition: Definition) -> dict[str, tuple[Any, ...]]:
     """What each column of the record's row may hold."""
-    assert meaning.cell is not None
+    if meaning.cell is None:
+        return dict.fromkeys(definition.columns, (None,))
     g = 100 if meaning.kind == "violating" else 1
     found: dict[str, tuple[Any, ...]] = {
         "id": (meaning.id,),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["ANY", "BROKEN", "DEAD", "FAR", "TYPES", "Cell", "days", "is_far"]
+__all__ = ["ANY", "BROKEN", "DEAD", "FAR", "NAMELESS", "TYPES", "Cell", "days", "is_far"]
 
 
 class _Mark:
@@ -221,6 +221,8 @@ BROKEN: tuple[bytes, ...] = (
     b"[" * 5000,
     b'{"id":' + b"[" * 3000 + b"]" * 3000 + b"}",
 )
+#: Of these, objects that a mapping reads as any other: their only member cannot be a column.
+NAMELESS = (b'{"": 1}', b'{"a\\u0000b": 1}')
 
 #: Kafka timestamps that producers write by mistake: microseconds or nanoseconds in place of milliseconds, before 1970, the ends.
 FAR: tuple[int, ...] = (1_700_000_000_000_000, 253_402_300_800_000, 9_223_372_036_854_775, 9_223_372_036_854_776, 2**63 - 1)
