@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, cast
 
 from resources import native
 from resources.secret_references import passes
@@ -65,6 +66,11 @@ DENY_ATTACH = "-XX:+DisableAttachMechanism -XX:-UsePerfData"
 _IGNORING_SIGINT = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 
 
+# Exit statuses of a process that a signal has ended, and of HotSpot, which handles three of them (128 and the signal's number).
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_KILLED = {-signal.SIGKILL, *(-number for number in _ENDING), *(128 + number for number in _ENDING)}
+
+
 @contextmanager
 def started_clean(output: int, archive: ClassArchive | None = None) -> Iterator[None]:
     """Start JVMs inside this block with `environment` only, and with their output redirected.
@@ -73,26 +79,31 @@ def started_clean(output: int, archive: ClassArchive | None = None) -> Iterator[
 
     Args:
         output: file descriptor of a log for stdout and stderr.
-        archive: to start from. If the JVM does not start, it is started again without, and the archive is deleted.
+        archive: to start from. If the JVM does not start, it is started again without, and the archive is deleted. One that was
+            killed says nothing about the archive, which other processes use.
     """
     java_gateway: Any = import_module("pyspark.java_gateway")
     context: Any = import_module("pyspark.core.context")
     start, launch = java_gateway.Popen, context.launch_gateway
+    process: Popen[bytes] | None = None
 
     def popen(command: list[str], *, env: Mapping[str, str], **more: Any) -> Popen[bytes]:
+        nonlocal process
         clean = environment(env)
         if archive is not None:
             command, clean = _direct(command, clean, archive)
         more.pop("preexec_fn", None)
-        process: Popen[bytes] = start([*_IGNORING_SIGINT, *command], env=clean, **{"stdout": output, "stderr": output, **more})
-        return process
+        process = started = start([*_IGNORING_SIGINT, *command], env=clean, **{"stdout": output, "stderr": output, **more})
+        return cast("Popen[bytes]", started)
 
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:
         nonlocal archive
         try:
             return launch(conf, popen_kwargs)
         except Exception:
-            if archive is None:
+            if process is not None and process.stdin is not None:
+                process.stdin.close()
+            if archive is None or (process is not None and process.poll() in _KILLED):
                 raise
             unusable, archive = archive, None
             gateway = launch(conf, popen_kwargs)

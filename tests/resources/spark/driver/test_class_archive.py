@@ -8,9 +8,14 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
 
 from resources import native
 from resources.java import JavaHome
@@ -27,7 +32,7 @@ from resources.spark.driver.class_archive import (
     in_home,
     installed,
 )
-from resources.spark.driver.jvm_launch import _direct, options
+from resources.spark.driver.jvm_launch import _direct, options, started_clean
 from tests.cases import each_case
 
 STORED = ["java", "-cp", "conf:jars/*", "-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", MAIN, "pyspark-shell"]
@@ -231,6 +236,29 @@ def started(prefix: Path, home: Path, java: JavaHome, **environ: str) -> tuple[s
 def test_spark_starts_from_it_with_kpipes_agent_and_without_credentials(made: Path, tmp_path: Path, java: JavaHome) -> None:
     said, _ = started(made, tmp_path / "home", java)
     assert said.split("\n")[:2] == ["mapped True agent ok secret False", "closed True sum 3"]
+
+
+@pytest.mark.parametrize("ends", ["kill -KILL $$", "exit 143", "exit 1", "kill -SEGV $$"])
+def test_one_is_deleted_only_where_java_was_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """Else a JVM that the kernel or an operator ends in its first second takes the archive of all homes with it."""
+    context = import_module("pyspark.core.context")
+    folder, starts = put(tmp_path / "archives", "one"), tmp_path / "starts"
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho >> {starts}\n{ends}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    killed, plain = ends in ("kill -KILL $$", "exit 143"), context.launch_gateway
+
+    def launch(conf: Any, popen_kwargs: Any) -> Any:
+        """Without the archive it starts."""
+        return "started" if starts.exists() else plain(conf, popen_kwargs)
+
+    monkeypatch.setattr(context, "launch_gateway", launch)
+    with started_clean(subprocess.DEVNULL, ClassArchive(folder)), suppress(PySparkException):
+        assert context.launch_gateway(SparkConf(loadDefaults=False)) == "started"
+        assert not killed
+    assert folder.exists() == killed
 
 
 @pytest.mark.spark
