@@ -78,6 +78,11 @@ PINNED: dict[str, Example] = {
     "duckdb: WHERE is not true of a record without the mapped members": Example(
         Definition(mapping=True, parse="fail", where=True), (((_plain(2), Item("broken", 9), _plain(2)),),), (RUN,)
     ),
+    "duckdb: an expression counts what a backfill reads": Example(
+        Definition(conflict="count", prepared="default"),
+        (((_plain(7),),),),
+        (Event("set_offsets", share=0.5), RUN, Event("backfill"), RUN),
+    ),
     "duckdb: one dead letter that a CHECK refuses": Example(
         Definition(prepared="check", constraint="dead_letter", typo=True),
         (((_plain(1), Item("lacking"), Item("violating"), Item("lacking")),),),

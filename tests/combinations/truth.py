@@ -174,11 +174,16 @@ class Keyed:
     deleted: dict[str, list[Reading]] = field(default_factory=dict)
 
     def write(self, reading: Reading) -> None:
-        """A record with that key. One that a backfill reads changes nothing that came behind it, deletes among it."""
+        """A record with that key. One that a backfill reads changes nothing that came behind it, deletes among it.
+
+        Expressions count each record, in the order of commits.
+        """
         key = reading.meaning.key
         assert key is not None
         there = self.rows.get(key)
-        if any(_older(reading, other) for other in (*self.deleted.get(key, ()), *([there.last] if there else ()))):
+        if reading.definition.conflict != "count" and any(
+            _older(reading, other) for other in (*self.deleted.get(key, ()), *([there.last] if there else ()))
+        ):
             return
         conflict = reading.definition.conflict
         if there is None or conflict in ("replace", "update"):
