@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.combinations.example import Definition
+from tests.combinations.example import TOPICS, Definition
 from tests.combinations.found import Found, Letter, Row, from_document, of_duckdb
 from tests.combinations.sites import Plain
 from tests.receiver import Got, Receiver
@@ -148,7 +148,7 @@ class WebhookSite(Plain):
         found.rows = {table: rows if table == tables[0] else [] for table in tables}
         for one in self._receiver.got:
             if one.fault in ("400", "413", "422") and one.key not in taken:
-                found.refused |= {(row.topic or "", row.partition or 0, row.offset or 0) for row in self._rows(one, found)}
+                found.refused |= {(row.topic or TOPICS[0], row.partition or 0, row.offset or 0) for row in self._rows(one, found)}
         return found
 
     def _rows(self, one: Got, found: Found) -> Iterable[Row]:

@@ -57,6 +57,9 @@ PINNED: dict[str, Example] = {
         (((_plain(5, keyed=False),),),),
         (_LOST, Event("run", answers=("401",) * 12), Event("edit", change=(("records", 3),)), RUN),
     ),
+    "webhook: a record that is refused becomes a dead letter": Example(
+        Definition("webhook", key_kept=True), (((_plain(2),),),), (Event("run", answers=("400",)),)
+    ),
     **{f"{kind}: times beyond the year 9999": _far(kind) for kind in ("delta", "iceberg", "parquet", "kafka", "webhook")},
     "duckdb: bounded, and the first record is skipped": Example(
         _bounded(parse="fail", batch="skip"), (((Item("broken"), _plain(2)),),), (RUN, RUN)
