@@ -94,6 +94,10 @@ def drawn(chance: random.Random) -> Scenario:
         chance.randint(1, 3), faults, chance.randint(0, 1 if small else 3) if faults else 0, chance.random() < 0.8,
         chance.randint(0, 1), bool(poison), chance.random() < 0.5, chance.random() < 0.1,
     )  # fmt: skip
+    if made.cuts and made.delivery == "at_most_once":
+        # A run that claims behind another one's claim has no fingerprint of what that one reads: docs/explanation/reliability.md.
+        alone = tuple(actor for at, actor in enumerate(made.actors) if at == 0 or actor[0][0] not in ("run", "contend"))
+        made = replace(made, actors=alone)
     return replace(made, delivery="exactly_once", keyed=False, deleting=False) if made.sends else made
 
 
