@@ -79,8 +79,8 @@ def started_clean(output: int, archive: ClassArchive | None = None) -> Iterator[
 
     Args:
         output: file descriptor of a log for stdout and stderr.
-        archive: to start from. If the JVM does not start, it is started again without, and the archive is deleted. One that was
-            killed says nothing about the archive, which other processes use.
+        archive: to start from. If the JVM does not start, it is started again without, and the archive is deleted, unless a
+            signal has ended the JVM: other processes use the archive.
     """
     java_gateway: Any = import_module("pyspark.java_gateway")
     context: Any = import_module("pyspark.core.context")
