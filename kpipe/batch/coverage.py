@@ -130,8 +130,18 @@ def with_tails(batch: Batch, reports: Sequence[RangeReport]) -> Batch:
 
 
 def _tail(step: Step, mine: Iterable[RangeReport]) -> Tail | None:
-    tails = (report.tail for report in sorted(mine, key=lambda report: report.range))
-    return Tail.of(step.end, [record for tail in tails if tail is not None for record in tail.records], step.epoch)
+    """Join the fingerprints of a range's pieces.
+
+    Records of many bytes are not all hashed (`kpipe.ledger.tail.BYTES`). Before them the fingerprint ends: between its offsets
+    there are no records.
+    """
+    found: tuple[tuple[int, str], ...] = ()
+    for report in sorted(mine, key=lambda report: report.range, reverse=True):
+        hashed = report.tail.records if report.tail is not None else ()
+        found = (*hashed, *found)
+        if sum(offset >= report.range.start for offset, _ in hashed) < report.records.messages:
+            break
+    return Tail.of(step.end, found, step.epoch)
 
 
 def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeReport]]:

@@ -86,6 +86,12 @@ PINNED: dict[str, Example] = {
         (((_plain(7),),),),
         (Event("set_offsets", share=0.5), RUN, Event("backfill"), RUN),
     ),
+    "duckdb: pieces of a range whose records are large": Example(
+        Definition(type="DOUBLE"),
+        (((Item("cells", len(TYPES["DOUBLE"])),),),),
+        (RUN, Event("produce", items=(_plain(2),)), RUN),
+        {"smallest_piece": 2, "cores": 2},
+    ),
     "duckdb: one dead letter that a CHECK refuses": Example(
         Definition(prepared="check", constraint="dead_letter", typo=True),
         (((_plain(1), Item("lacking"), Item("violating"), Item("lacking")),),),

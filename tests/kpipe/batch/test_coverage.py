@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kpipe.batch.batch import Batch, Counts, RangeReport
-from kpipe.batch.coverage import task_seconds
+from kpipe.batch.coverage import task_seconds, with_tails
 from kpipe.ledger.ledger import Lane, Step
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
 from kpipe.topics import PartitionId, TopicId
 
@@ -18,3 +19,28 @@ def test_the_seconds_of_a_range_are_the_sum_over_its_pieces() -> None:
         for lane, start, end, seconds in ((first, 0, 4, 0.5), (first, 4, 10, 0.25), (second, 7, 9, 2.0))
     ]
     assert task_seconds(batch, reports) == {first.key: 0.75, second.key: 2.0}
+
+
+def fingerprint(*pieces: tuple[int, int, int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Offsets in the fingerprint of a range: of each piece its bounds, the number of its records and which of them it hashed."""
+    lane = Lane(PartitionId(TopicId("c", "i", "t"), 0), pieces[0][0], pieces[0][0])
+    reports = [
+        RangeReport(
+            lane.source,
+            Range(start, end),
+            Counts(messages=count, gaps=end - start - count),
+            tail=Tail.of(end, [(at, f"{at:08x}") for at in hashed]),
+        )
+        for start, end, count, hashed in pieces
+    ]
+    (step,) = with_tails(Batch("b", "p", (Step(lane, pieces[-1][1]),)), reports[::-1]).steps
+    return tuple(offset for offset, _ in step.tail.records) if step.tail is not None else ()
+
+
+def test_a_fingerprint_has_no_record_before_one_that_was_not_hashed() -> None:
+    """Records of many bytes are not all hashed: the next read would find them where it is told that there is none."""
+    assert fingerprint((0, 3, 3, (0, 1, 2)), (3, 5, 2, (3, 4))) == (1, 2, 3, 4)
+    assert fingerprint((0, 3, 3, (0, 1, 2)), (3, 5, 2, (4,))) == (4,)
+    assert fingerprint((0, 3, 3, (2,)), (3, 5, 0, ()), (5, 8, 1, (6,))) == (2, 6)
+    assert fingerprint((0, 3, 3, (1, 2)), (3, 2003, 1, ())) == ()
+    assert fingerprint((5, 8, 3, (3, 4, 5, 6, 7)[-4:]), (8, 9, 1, (8,))) == (5, 6, 7, 8)
