@@ -87,7 +87,9 @@ def _rows(table: str, readings: Iterable[Reading], rows: Sequence[Row], kept: Co
         due = 0 if _left_out(reading, table) else due * _by_program(reading)
         loose = refused or FILTERED in allowed
         repeated = reading.definition.delivery == "at_least_once"
-        if not (0 if loose else due) <= len(mine) <= (due if not repeated else max(due, len(mine))):
+        # Read again, a record may be in a request with the same records as before, whose key the receiver knows.
+        least = 0 if loose else min(due, 1) if reading.definition.destination == "webhook" else due
+        if not least <= len(mine) <= (due if not repeated else max(due, len(mine))):
             problems.append(f"C1 {table}: {_named(place)} ({reading.meaning.kind}): {len(mine)} rows, {due} are due")
         if DELETE in allowed:
             continue
