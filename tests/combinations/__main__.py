@@ -2,6 +2,7 @@
 
 python -m tests.combinations duckdb webhook --seconds 300 --seed 1
 python -m tests.combinations duckdb --until '^C3'     the first finding that matches, as JSON (see mutants.py)
+python -m tests.combinations duckdb --until '^C3' --pinned        the same in the pinned examples
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import argparse
 import json
 import re
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import kpipe
 from resources.dev_broker.broker import LocalBroker
+from tests.combinations.course import Wrong
 from tests.combinations.defects import DEFECTS
-from tests.combinations.judging import Sites, survey
+from tests.combinations.judging import Sites, check, survey
 from tests.combinations.outlets import KafkaSite, WebhookSite
+from tests.combinations.pinned import PINNED
 from tests.combinations.servers import MySQLSite, PostgresSite
 from tests.combinations.sites import DuckDBSite, LakeSite, Site
 from tests.combinations.strategies import DESTINATIONS
@@ -33,12 +37,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300, help="for each destination")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--until", metavar="REGEX", help="end at the first finding that matches")
+    parser.add_argument("--pinned", action="store_true", help="with --until: run the pinned examples")
     parser.add_argument("--broker", help="host:port of a Kafka that runs; else one is started for `kafka`")
     chosen = parser.parse_args()
     with ExitStack() as stack:
         for destination in chosen.destinations or DESTINATIONS:
             sites = _sites(destination, stack, chosen.broker)
-            if chosen.until:
+            if chosen.pinned:
+                _pinned(destination, sites, chosen.until)
+            elif chosen.until:
                 _first(destination, sites, chosen.seed, chosen.seconds, chosen.until)
             else:
                 _report(destination, sites, chosen.seed, chosen.seconds)
@@ -46,8 +53,25 @@ def main() -> None:
 
 def _first(destination: str, sites: Sites, seed: int, seconds: float, wanted: str) -> None:
     done = survey(destination, sites, seed, seconds, lambda _: None, lambda text: re.search(wanted, text) is not None)
-    told = {"examples": done.examples, "seconds": round(done.seconds, 1), "seed": done.last_seed}
-    print(json.dumps({**told, "finding": done.failure.partition("\n")[0][:200], "code": str(Path(kpipe.__file__))}))
+    _tell(done.examples, done.seconds, done.last_seed, done.failure)
+
+
+def _pinned(destination: str, sites: Sites, wanted: str) -> None:
+    began, count, failure = time.monotonic(), 0, ""
+    for example in (example for example in PINNED.values() if example.definition.destination == destination):
+        count += 1
+        try:
+            check(example, sites)
+        except Wrong as wrong:
+            if re.search(wanted, str(wrong)):
+                failure = str(wrong)
+                break
+    _tell(count, time.monotonic() - began, 0, failure)
+
+
+def _tell(examples: int, seconds: float, seed: int, failure: str) -> None:
+    told = {"examples": examples, "seconds": round(seconds, 1), "seed": seed}
+    print(json.dumps({**told, "finding": failure.partition("\n")[0][:200], "code": str(Path(kpipe.__file__))}))
 
 
 def _report(destination: str, sites: Sites, seed: int, seconds: float) -> None:

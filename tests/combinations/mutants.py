@@ -152,7 +152,7 @@ MUTANTS = (
             (
                 "kpipe_assets/runs/dead_letter_retry.py",
                 "            if stager.refuse(error.refused):\n                parts.insert(0, part)\n            elif not error.by_rows:",
-                "            if alone is not None:\n                raise\n            elif not error.by_rows:",
+                "            if part:\n                raise\n            elif not error.by_rows:",
             ),
         ),
         r"^C7 a statement fails with SchemaConflict",
@@ -168,7 +168,7 @@ MUTANTS = (
                 '{WRITTEN} AS w WHERE pipeline_name = $1"\n        f" AND $2 = \'{table}\'",',
             ),
         ),
-        r"LedgerMismatch: .* rows? w",
+        r"LedgerMismatch: .* rows? ",
     ),
     *(
         Mutant(

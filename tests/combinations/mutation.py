@@ -51,7 +51,7 @@ class Verdict:
     Attributes:
         examples: that were run until then.
         seconds: that it took.
-        seed: of the round that found it; of the last round where nothing was found.
+        seed: of the round that found it; of the last round where nothing was found; 0: the pinned examples.
         finding: first line of the finding; empty: not found.
     """
 
@@ -99,12 +99,19 @@ def _compile(folder: Path) -> None:
 
 
 def hunted(mutant: Mutant, folder: Path, seed: int, seconds: float, broker: str | None = None) -> Verdict:
-    """Search the copy in a process of its own, with random examples, until the defect is found or the time is over."""
-    command = [sys.executable, "-m", "tests.combinations", mutant.destination, "--seed", str(seed), "--seconds", str(seconds),
-               "--until", mutant.finding]  # fmt: skip
+    """Search the copy in a process of its own, with random examples, until the defect is found or the time is over.
+
+    How many examples that is depends on the machine. Then the pinned ones are tried, whose seed is 0.
+    """
+    found = _run(mutant, folder, broker, "--seed", str(seed), "--seconds", str(seconds))
+    return found if found.finding else _run(mutant, folder, broker, "--pinned")
+
+
+def _run(mutant: Mutant, folder: Path, broker: str | None, *chosen: str) -> Verdict:
+    command = [sys.executable, "-m", "tests.combinations", mutant.destination, "--until", mutant.finding, *chosen]
     command += ["--broker", broker] if broker is not None else []
     environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=seconds + 300)
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=3600)
     if done.returncode:
         raise AssertionError(f"mutant {mutant.item}: the hunt failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     told = json.loads(done.stdout.splitlines()[-1])

@@ -24,7 +24,7 @@ def test_a_mutant_replaces_texts_that_are_there(mutant: Mutant) -> None:
 def test_a_defect_that_is_put_back_is_found(
     mutant: Mutant, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By random examples alone, in the time that the long search has for its destination."""
+    """By random examples, in the time that the long search has for its destination; else by the pinned ones."""
     broker = request.getfixturevalue("brokers") if mutant.destination == "kafka" else None
     if mutant.destination in NEEDED:
         request.getfixturevalue(NEEDED[mutant.destination])
@@ -34,4 +34,4 @@ def test_a_defect_that_is_put_back_is_found(
     with capsys.disabled():
         result = f"after {found.examples} examples, {found.seconds:.0f} s, seed {found.seed}: {found.finding[:90]}"
         print(f"\n| {mutant.item} | {mutant.name} | {mutant.destination} | {result} |", file=sys.stderr)
-    assert found.finding, f"not found in {found.examples} examples, seeds {seed} to {found.seed}"
+    assert found.finding, f"not found by random examples from seed {seed} on, nor by {found.examples} pinned ones"
