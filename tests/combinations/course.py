@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -170,6 +171,8 @@ class Course:
     # What an operator does
 
     def _edit(self, event: Event) -> list[str]:
+        for pending in self.home.path.rglob("*.outbox/**/pending/commit.json"):
+            self.truth.begun.setdefault(json.loads(pending.read_text(encoding="utf-8"))["id"], self.definition)
         self.definition = edited(self.definition, event.change)
         self.bounds = self.bounds or any(name in ("start", "end") for name, _ in event.change)
         with suppress(KpipeError):

@@ -258,7 +258,7 @@ def _counts(truth: Truth, history: Sequence[Any], kept: Counter[Place], found: F
         if entry.reread:
             mine -= span
             continue
-        definition, counts = truth.definition_at(at), entry.counts
+        definition, counts = truth.definition_at(at, entry.batch), entry.counts
         if mine & span and definition.delivery != "at_least_once":
             problems.append(f"C11 {topic}/{number}: offsets {min(mine & span)} to {max(mine & span)} were read twice")
         mine |= span

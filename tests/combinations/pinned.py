@@ -57,6 +57,12 @@ PINNED: dict[str, Example] = {
         (((_plain(5, keyed=False),),),),
         (_LOST, Event("run", answers=("401",) * 12), Event("edit", change=(("records", 3),)), RUN),
     ),
+    "webhook: a condition that is added while a batch is on its way": Example(
+        Definition("webhook", key_kept=True), (((_plain(3),),),), (_LOST, Event("edit", change=(("where", True),)), RUN)
+    ),
+    "webhook: records that are read again have the keys of their requests": Example(
+        Definition("webhook", key_kept=True), (((_plain(7),),),), (RUN, Event("set_offsets", share=0.5, reread=True), RUN)
+    ),
     "webhook: a record that is refused becomes a dead letter": Example(
         Definition("webhook", key_kept=True), (((_plain(2),),),), (Event("run", answers=("400",)),)
     ),

@@ -99,19 +99,22 @@ class Truth:
         cluster: the topics.
         changes: number of entries in the history when a definition began to count, and the definition.
         retried: number of entries whose dead letters were tried again, and the definition.
+        begun: by id, batches that a webhook's receiver has begun to take before an edit, and the definition before it.
     """
 
     cluster: Cluster
     changes: list[tuple[int, Definition]] = field(default_factory=list)
     retried: list[tuple[int, Definition]] = field(default_factory=list)
+    begun: dict[str, Definition] = field(default_factory=dict)
 
-    def definition_at(self, entry: int) -> Definition:
-        """The definition with which that entry of the history was read."""
-        return [definition for begin, definition in self.changes if begin <= entry][-1]
+    def definition_at(self, entry: int, batch: str) -> Definition:
+        """The definition with which that entry of the history was read, and whose policies counted when it was sent."""
+        now = [definition for begin, definition in self.changes if begin <= entry][-1]
+        return replace(self.begun[batch], constraint=now.constraint) if batch in self.begun else now
 
-    def definitions(self, entry: int) -> list[Definition]:
+    def definitions(self, entry: int, batch: str) -> list[Definition]:
         """That one, and those with which its dead letters were retried since."""
-        return [self.definition_at(entry), *(definition for count, definition in self.retried if entry < count)]
+        return [self.definition_at(entry, batch), *(definition for count, definition in self.retried if entry < count)]
 
     def readings(self, history: Sequence[Any]) -> list[Reading]:
         """Every record that the history claims to have read, batch by batch, in a batch by topic, partition and offset."""
@@ -140,7 +143,7 @@ class Truth:
             meaning = records[offset].meaning
             if meaning is None:
                 continue
-            definition, *again = self.definitions(at)
+            definition, *again = self.definitions(at, entry.batch)
             for other in again:
                 was, now = (
                     fates(meaning, definition),
