@@ -19,7 +19,7 @@ from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
 from resources.kafka.topic_metadata import KafkaTopics
-from tests.broker.node import produce
+from tests.broker.node import left, produce
 
 pytestmark = pytest.mark.broker
 
@@ -115,6 +115,7 @@ def test_other_groups_are_of_no_interest(brokers: str, topic: Callable[..., str]
         assert len(members) == 1
     finally:
         meddler.close()
+    left(brokers, group)
     admin.delete_consumer_groups([group])[group].result(120)
     assert read(brokers, name, Range(0, 20)).offsets == list(range(20))
     assert KafkaTopics(source).snapshot() == before

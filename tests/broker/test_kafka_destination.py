@@ -177,10 +177,12 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
 
     failpoints.arm(dawdle)
     try:
-        with pytest.raises(DestinationError, match=r"expected a commit within into.transaction_timeout_s \(1 s\)") as error:
-            destination.commit(commit)
+        while not tries:  # a busy machine may need more than that second to come so far
+            with pytest.raises(DestinationError) as error:
+                destination.commit(commit)
     finally:
         failpoints.arm(None)
+    assert "expected a commit within into.transaction_timeout_s (1 s)" in str(error.value)
     assert len(tries) == 1 and "batch.max_offsets_per_partition" in error.value.hint
     destination = place.open()
     destination.commit(commit)
@@ -294,7 +296,8 @@ def test_any_time_is_written_where_the_topic_takes_it(place: KafkaPlace, config:
 def test_an_open_transaction_of_somebody_else_in_the_ledger_is_waited_for(place: KafkaPlace) -> None:
     destination = begun(place)
     commit = batch(place, destination.ledger()[1], {0: 3})
-    other = Producer({"bootstrap.servers": place.brokers, "transactional.id": f"{place.prefix}-other", "log_level": 0})
+    settings = {"transactional.id": f"{place.prefix}-other", "transaction.timeout.ms": 900_000}  # longer than any test
+    other = Producer({"bootstrap.servers": place.brokers, "log_level": 0, **settings})
     other.init_transactions(120)
     other.begin_transaction()
     other.produce(f"{place.prefix}-ledger-tweets", key=b"x", value=b"y")

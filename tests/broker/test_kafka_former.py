@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kpipe.batch.batch import Counts, TableWrite
 from kpipe.errors import LedgerMismatch
@@ -82,9 +81,7 @@ def rewritten(place: KafkaPlace, table: str, change: Change = list) -> None:
 
 
 def settings(place: KafkaPlace, table: str, name: str, value: str) -> None:
-    resource = ConfigResource(ResourceType.TOPIC, place.name(table))
-    resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
-    place.admin.incremental_alter_configs([resource])[resource].result(120)
+    place.configure(place.name(table), name, value)
 
 
 def problems(destination: KafkaDestination) -> str:

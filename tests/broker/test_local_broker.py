@@ -42,7 +42,7 @@ def produce(brokers: str | None, topic: str, count: int, partition: int = 0) -> 
     producer = Producer({"bootstrap.servers": brokers})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(300) == 0
 
 
 def consume(brokers: str | None, topic: str, count: int, partition: int = 0) -> list[bytes | None]:
@@ -202,13 +202,15 @@ def test_concurrent_starts_end_with_one_broker(own: LocalBroker) -> None:
 def test_a_pid_that_was_given_to_another_process_is_left_alone(own: LocalBroker) -> None:
     own.stop()
     with subprocess.Popen(["sleep", "3600"]) as bystander:
-        stale = record_of(own)
-        Record(bystander.pid, "another boot/1", stale.version, stale.port, stale.cluster_id).write(own.folder / "broker.json")
-        assert not own.status().running
-        own.stop()
-        assert bystander.poll() is None
-        assert own.start().pid != bystander.pid
-        bystander.kill()
+        try:
+            stale = record_of(own)
+            Record(bystander.pid, "another boot/1", stale.version, stale.port, stale.cluster_id).write(own.folder / "broker.json")
+            assert not own.status().running
+            own.stop()
+            assert bystander.poll() is None
+            assert own.start().pid != bystander.pid
+        finally:
+            bystander.kill()  # the end of the block waits for it
 
 
 def test_a_record_cut_short_by_a_crash_does_not_stand_in_the_way(own: LocalBroker) -> None:

@@ -22,6 +22,7 @@ from resources.kafka import range_reader as reader_module
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader, ReadReport
 from resources.kafka.record_block import RecordBlock
+from tests.patience import longer
 
 pytestmark = pytest.mark.broker
 
@@ -63,7 +64,9 @@ class Transactions:
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.topic = topic
-        self.producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{topic}"})
+        # Brokers abort a transaction that stays open for longer; a busy machine needs more than the default of a minute.
+        settings = {"transactional.id": f"of-{topic}", "transaction.timeout.ms": 900_000}
+        self.producer = Producer({"bootstrap.servers": brokers, **settings})
         self.producer.init_transactions(120)
         self._watch = Consumer({"bootstrap.servers": brokers, "group.id": "watch"})
 
@@ -145,8 +148,12 @@ def test_open_transaction_ends_the_read_at_the_last_stable_offset(
     transactions.begin(4)  # 4 to 7, open
     whole, report = read(config, name, Range(0, 4))
     assert (whole.offsets, report.proof) == ([0, 1, 2], "end_of_partition")
-    with pytest.raises(ReadStalled, match=rf"{name}/0 \[0, 8\): no record for 8 s after offset 2; .* at 4"):
-        read(config, name, Range(0, 8), stall_timeout_s=8)  # which the first three need less than
+
+    def stalled(limit_s: float) -> None:
+        with pytest.raises(ReadStalled, match=rf"{name}/0 \[0, 8\): no record for {limit_s:g} s after offset 2; .* at 4"):
+            read(config, name, Range(0, 8), stall_timeout_s=limit_s)
+
+    longer(stalled, 8, 120)  # the first three records must come within it
     transactions.producer.commit_transaction(120)
     assert read(config, name, Range(0, 9))[0].offsets == [0, 1, 2, 4, 5, 6, 7]
 
@@ -320,7 +327,7 @@ def test_unknown_topic_and_partition_are_named_and_not_created(
 def test_leaving_early_closes_at_once(
     brokers: str, config: dict[str, Any], topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 60)
+    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 300)
     name = topic()
     produce(brokers, name, [b"x" * 1000] * 20_000)
     with RangeReader(config, name, 0, Range(0, 20_000)) as reader:

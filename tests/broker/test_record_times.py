@@ -26,7 +26,7 @@ def test_times_before_and_after_a_position(brokers: str, topic: Callable[..., st
     assert producer.flush(120) == 0
     place = TopicPartition(name, 2, 40)
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.delete_records([place])[place].result(60)
+    admin.delete_records([place])[place].result(300)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     sources = sorted(topics.snapshot().partitions)
     positions = dict(zip(sources, (50, 20, 10, 3, 0), strict=True))

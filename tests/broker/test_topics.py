@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kpipe.definition.pipeline import Source, Timestamp
@@ -56,7 +57,8 @@ def test_identity_and_offsets(brokers: str, topic: Callable[..., str], admin: Ad
 def test_open_transaction_parts_end_and_high(brokers: str, topic: Callable[..., str]) -> None:
     name = topic()
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}"})
+    settings = {"transactional.id": f"of-{name}", "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": brokers, **settings})
     producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce(name, b"a", partition=0)
@@ -216,7 +218,13 @@ def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
 ) -> None:
     one, two = topic(1), topic(2)
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": f"g-{one}"})  # a group makes __consumer_offsets
-    consumer.commit(offsets=[TopicPartition(one, 0, 0)], asynchronous=False)
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(one, 0, 0)], asynchronous=False)
+            break
+        except KafkaException:  # the topic has no leaders yet
+            assert time.monotonic() < deadline
     consumer.close()
     assert "__consumer_offsets" in admin.list_topics(timeout=600).topics
     topics = KafkaTopics(Source(brokers=brokers, topic_pattern=f"({one}|{two}|consumer_offsets)"))
@@ -237,9 +245,11 @@ def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
 
 def seen(topics: KafkaTopics, names: set[str]) -> None:
     """Until the brokers have heard of each other's topics."""
-    deadline = time.monotonic() + 300
-    while {key.topic.name for key in topics.snapshot().partitions} != names:
-        assert time.monotonic() < deadline
+    deadline, found = time.monotonic() + 300, set[str]()
+    while found != names:
+        assert time.monotonic() < deadline, found
+        with suppress(TopicUnknown, BrokerUnreachable):  # listed, and deleted before it is described
+            found = {key.topic.name for key in topics.snapshot().partitions}
 
 
 @pytest.mark.broker

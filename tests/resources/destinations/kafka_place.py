@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
@@ -130,6 +130,16 @@ class KafkaPlace(Place):
             while self.admin.list_topics(name).topics[name].error is not None:  # its controller answers before brokers know it
                 assert time.monotonic() < until, f"topic {name} is not known"
                 time.sleep(0.05)
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic, and wait until brokers have it: their controller answers first."""
+        change, asked = (ConfigResource(ResourceType.TOPIC, topic) for _ in range(2))
+        change.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        self.admin.incremental_alter_configs([change])[change].result(300)
+        until = time.monotonic() + 300
+        while self.admin.describe_configs([asked])[asked].result(300)[name].value != value:
+            assert time.monotonic() < until, f"topic {topic} does not have {name}={value}"
+            time.sleep(0.02)
 
     def into(self, pipeline: str, table: str, **more: Any) -> Into:
         """Fields of a destination here."""
