@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from transforms import process
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., str]:
@@ -51,6 +53,18 @@ def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
         return True
 
     return check
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker gives a killed tree 10 s to end, and leaves it to its launcher then: a busy machine may need longer."""
+    monkeypatch.setattr(process, "KILL_WAIT_S", 300.0)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher has long to notice that no process is left."""
+    monkeypatch.setattr(process, "SETTLE_S", 300.0)
 
 
 @pytest.fixture(autouse=True)
