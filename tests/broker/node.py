@@ -72,7 +72,7 @@ class Node:
     def topic(self, name: str, partitions: int = 1, **config: str) -> str:
         """Make a topic, and wait until every partition has a leader."""
         admin = self.admin  # keep a reference: a collected client ends its requests
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(120)
+        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(300)
         deadline = time.monotonic() + 300
         while len(admin.list_topics(name, timeout=600).topics[name].partitions) < partitions:
             assert time.monotonic() < deadline
@@ -95,7 +95,7 @@ def produce(brokers: str, topic: str, values: list[Any], partition: int = 0, **s
         record = value if isinstance(value, dict) else {"value": value}
         producer.produce(topic, partition=partition, on_delivery=lambda error, _: error and refused.append(error), **record)
         producer.poll(0)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     assert not refused, refused
 
 

@@ -54,11 +54,11 @@ def rows(config: dict[str, Any], topic: str, span: Range, stall_timeout_s: float
 
 def produce(brokers: str, topic: str, values: list[bytes]) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(120)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(300)
     producer = Producer({"bootstrap.servers": brokers})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def test_broker_that_comes_back_and_another_cluster_at_its_address(
     first = running_broker(tmp_path / "first", port)
     source = Source(brokers=f"127.0.0.1:{port}", topic="t")
     produce(source.bootstrap, "t", [b"1", b"2"])
-    topics, config = KafkaTopics(source, timeout_s=120), client_config(source, {})
+    topics, config = KafkaTopics(source, timeout_s=300), client_config(source, {})
     (before,) = topics.snapshot().topics()
     first.stop()
     with pytest.raises(BrokerUnreachable):
@@ -237,7 +237,7 @@ def source(address: str, user: str = "admin", **config: Any) -> Source:
 def both(source: Source, password: str = CANARY) -> tuple[int, list[bytes | None]]:
     """A snapshot and a read."""
     environ = {"PASSWORD": password}
-    snapshot = KafkaTopics(source, environ, timeout_s=120).snapshot()
+    snapshot = KafkaTopics(source, environ, timeout_s=300).snapshot()
     return len(snapshot.partitions), rows(client_config(source, environ), "t", Range(0, 3))
 
 
@@ -253,7 +253,7 @@ def test_a_password_in_a_file_is_read_by_each_new_client(secure: dict[str, str],
     file = tmp_path / "password"
     given = source(secure["sasl"], **PLAINLY)
     rotating = given.model_copy(update={"credentials": {"sasl.username": "admin", "sasl.password": f"{{{{ file('{file}') }}}}"}})
-    topics = KafkaTopics(rotating, {}, timeout_s=120)
+    topics = KafkaTopics(rotating, {}, timeout_s=300)
     with pytest.raises(KpipeError, match=r"sasl\.password: file\(\): file .* does not exist"):
         topics.snapshot()
     file.write_text("wrong")
@@ -322,7 +322,7 @@ def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
         acl = AclBinding(
             ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:nobody", "*", operation, AclPermissionType.ALLOW
         )
-        admin.create_acls([acl])[acl].result(120)
+        admin.create_acls([acl])[acl].result(300)
     # Nothing on groups and nothing on the cluster: kpipe needs no more than its topics.
     deadline = time.monotonic() + 300
     while True:
@@ -340,7 +340,7 @@ def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
         blocks, count = reader.blocks(), 0
         while count < 3:
             count += len(next(blocks)[0])
-        admin.delete_acls([read])[read].result(120)
+        admin.delete_acls([read])[read].result(300)
         with at_once(), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 4\), after offset 2"):
             next(blocks)
     with pytest.raises(CredentialsRefused):

@@ -99,10 +99,10 @@ def test_a_topic_is_there_when_it_was_made(kafka_broker: LocalBroker, monkeypatc
 def test_transactions_work_on_one_node(topic: Callable[..., str], brokers: str) -> None:
     name = topic()
     producer = Producer({"bootstrap.servers": brokers, "transactional.id": name})
-    producer.init_transactions(120)
+    producer.init_transactions(300)
     producer.begin_transaction()
     producer.produce(name, b"x")
-    producer.commit_transaction(120)
+    producer.commit_transaction(300)
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "unused"})
     deadline = time.monotonic() + 300
     while consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=600) != (0, 2):  # the record and its marker

@@ -75,21 +75,21 @@ class Bench:
         settings = {"transactional.id": f"of-{self.topic}"} if abort else {}
         producer = Producer({"bootstrap.servers": self.brokers, **settings})
         if abort:
-            producer.init_transactions(120)
+            producer.init_transactions(300)
             producer.begin_transaction()
         for offset in range(self.end, self.end + count):
             do = {"do": orders[offset]} if orders and offset in orders else {}
             producer.produce(self.topic, json.dumps({"id": offset, **do}), partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(300) == 0
         self.end += count
         if abort:
-            producer.abort_transaction(120)
+            producer.abort_transaction(300)
             self.end += 1
 
     def tombstone(self) -> None:
         producer = Producer({"bootstrap.servers": self.brokers})
         producer.produce(self.topic, None, partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(300) == 0
         self.end += 1
 
     def job(
