@@ -110,6 +110,7 @@ def test_tokens_that_expire_while_a_range_is_read(guarded: Guarded, compiled: bo
     guarded.server.lives_s = 3
     if not compiled:
         monkeypatch.setattr(range_reader, "available", lambda: False)
+    others = set(guarded.server.scopes)  # clients of which may still renew their tokens
     # A source of its own for each case: equal ones share a token.
     source = guarded.source("t", **{"sasl.oauthbearer.scope": f"read {compiled}"})
     topics = KafkaTopics(source, ENVIRON, timeout_s=300)
@@ -125,7 +126,8 @@ def test_tokens_that_expire_while_a_range_is_read(guarded: Guarded, compiled: bo
     assert len(guarded.server.issued) >= before + 3
     time.sleep(3.5)  # the driver's own session has ended, too
     assert len(topics.snapshot().partitions) == 1
-    assert set(guarded.server.scopes[-3:]) == {f"read {compiled}"}
+    assert set(guarded.server.scopes) - others == {f"read {compiled}"}
+    assert guarded.server.scopes.count(f"read {compiled}") >= 3
 
 
 def test_tokens_that_expire_while_a_transaction_is_written(guarded: Guarded) -> None:
@@ -153,7 +155,7 @@ def test_tokens_that_expire_while_a_transaction_is_written(guarded: Guarded) -> 
     assert len(guarded.server.issued) > before + 1
     found = cluster.topic(name)
     assert found is not None
-    (ends,) = cluster.settled(found, 120)
+    (ends,) = cluster.settled(found, 300)
     values = [value for block in cluster.read(name, 0, Range(0, ends.stable)) for value in block.values]
     assert [int(value or b"") for value in values] == list(range(sent))
 
