@@ -104,10 +104,10 @@ class LocalBroker:
                 try:
                     self._wait(record)
                     break
-                except _PortTaken:
-                    if port is not None or attempt == START_ATTEMPTS - 1:
+                except _PortTaken:  # the broker's, or the controller's, which is chosen at random
+                    if (port is not None and not _is_free(port)) or attempt == START_ATTEMPTS - 1:
                         raise
-                    record = self._launch(None, None)
+                    record = self._launch(port, None)
                 except KpipeError:
                     terminate(record)
                     raise
