@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,7 +169,7 @@ class Writer:
                 try:
                     found = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10)
                     ends.append({place.partition: future.result(30).offset for place, future in found.items()})
-                except (KafkaException, TimeoutError):
+                except (KafkaException, FutureTimeoutError):
                     return
             if ends[0] == ends[1]:
                 return
