@@ -78,7 +78,7 @@ class Apicurio:
 
     def _answers(self) -> bool:
         try:
-            return bool(urllib3.request("GET", f"{self.url}/subjects", retries=False, timeout=5).status == 200)
+            return bool(urllib3.request("GET", f"{self.url}/subjects", retries=False, timeout=60).status == 200)
         except urllib3.exceptions.HTTPError:
             return False
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from kpipe import failpoints
 from kpipe.errors import KpipeError, NotAvailable
+from resources.dev_broker import broker as dev_broker
 from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
@@ -43,6 +44,8 @@ if not class_archive.installed().is_dir():
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1", *kafka_archive.options())
+# Beside three test processes, a start has taken minutes, and the metadata of a new topic tens of seconds.
+dev_broker.START_SECONDS = dev_broker.ADMIN_SECONDS = 300.0
 # Tests wait for compaction, which would look for something to do every 15 s.
 kafka_node.PROPERTIES += "log.cleaner.backoff.ms=1000\n"
 

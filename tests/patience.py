@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+
+_T = TypeVar("_T")
 
 
 def looks(within_s: float, least_s: float = 0.05) -> Iterator[None]:
@@ -24,3 +30,18 @@ def looks(within_s: float, least_s: float = 0.05) -> Iterator[None]:
         if now > until:
             return
         time.sleep(min(1.0, max(least_s, 4 * (now - began))))
+
+
+def longer(check: Callable[[float], _T], *limits_s: float) -> _T:
+    """Make a check with a short limit of the code under test, and again with longer ones where it fails.
+
+    A limit that is tested must be short, and a busy machine may not come far enough in a short one. The last check counts.
+
+    Args:
+        check: gets the limit.
+        limits_s: from the shortest to the longest.
+    """
+    for limit_s in limits_s[:-1]:
+        with suppress(Exception, pytest.fail.Exception):
+            return check(limit_s)
+    return check(limits_s[-1])

@@ -12,6 +12,7 @@ __all__ = ["free_port"]
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _chance = random.SystemRandom()  # processes that test side by side choose others
 _given: set[int] = set()
+_TAKEN = range(20_000, 30_000)  # local brokers choose ports of their own there (resources/dev_broker/broker.py)
 
 
 def free_port() -> int:
@@ -24,7 +25,7 @@ def free_port() -> int:
         last = max(first + 2000, int(_RANGE.read_text().split()[0]))
     while True:
         port = _chance.randrange(first, last)
-        if port in _given:
+        if port in _given or port in _TAKEN:
             continue
         with socket.socket() as probe:
             try:

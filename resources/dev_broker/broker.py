@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kpipe.errors import BrokerUnreachable, KpipeError
 from resources.dev_broker import kafka_node
-from resources.dev_broker.process import Record, is_alive, spawn, terminate
+from resources.dev_broker.process import Record, ending, is_alive, spawn, terminate
 
 __all__ = ["BrokerStatus", "LocalBroker"]
 
@@ -104,10 +104,10 @@ class LocalBroker:
                 try:
                     self._wait(record)
                     break
-                except _PortTaken:
-                    if port is not None or attempt == START_ATTEMPTS - 1:
+                except _PortTaken:  # the broker's, or the controller's, which is chosen at random
+                    if (port is not None and not _is_free(port)) or attempt == START_ATTEMPTS - 1:
                         raise
-                    record = self._launch(None, None)
+                    record = self._launch(port, None)
                 except KpipeError:
                     terminate(record)
                     raise
@@ -187,7 +187,8 @@ class LocalBroker:
     def _ended(self, record: Record) -> KpipeError:
         if any("Address already in use" in line for line in self._log("logs/kafka.log")):
             return _PortTaken(f"port {record.port} was taken by another program while the local broker started", "start it again")
-        return KpipeError(f"the local broker ended while starting: {self._last_lines()}", f"see {self.folder}")
+        said = " | ".join(part for part in (ending(record), self._last_lines()) if part)
+        return KpipeError(f"the local broker ended while starting: {said}", f"see {self.folder}")
 
     def _running(self) -> BrokerStatus:
         status = self.status()
@@ -204,17 +205,18 @@ class LocalBroker:
         return admin
 
     def _last_lines(self) -> str:
-        """Return the last log lines of this start as one line: Kafka's errors with their causes, if it logged any."""
-        for name in ("logs/kafka.log", "logs/stdout.log"):
-            lines = self._log(name)
-            errors = [
-                f"{line} {cause if cause[:1] != '[' else ''}"
-                for line, cause in zip(lines, [*lines[1:], ""], strict=bool(lines))
-                if " ERROR " in line or " FATAL " in line
-            ]
-            if lines:
-                return " | ".join(line.strip()[:400] for line in (errors or lines)[-3:])
-        return "it wrote nothing"
+        """Return the last log lines of this start as one line: Kafka's errors with their causes, if it logged any.
+
+        Otherwise also what the JVM wrote: it may have ended before Kafka could log that (memory, threads, a crash).
+        """
+        lines = self._log("logs/kafka.log")
+        found = [
+            f"{line} {cause if cause[:1] != '[' else ''}"
+            for line, cause in zip(lines, [*lines[1:], ""], strict=bool(lines))
+            if " ERROR " in line or " FATAL " in line
+        ][-3:]
+        found = found or [*self._log("logs/stdout.log")[-3:], *lines[-3:]]
+        return " | ".join(line.strip()[:400] for line in found) or "it wrote nothing"
 
     def _log(self, name: str) -> list[str]:
         try:

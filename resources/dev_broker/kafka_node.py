@@ -32,6 +32,7 @@ JVM: tuple[str, ...] = (
 
 # A small, local development node without automatic topic creation; only values that differ from Kafka's defaults.
 # broker.session.timeout.ms: after a kill, a node is accepted again only when its previous session has expired.
+# initial.broker.registration.timeout.ms: a node that a busy machine starts in more than a minute does not give up.
 # metadata.max.idle.interval.ms: an idle controller writes a record every 0.5 s, by which others would notice that they lag.
 PROPERTIES = """\
 process.roles=broker,controller
@@ -46,6 +47,7 @@ log.dirs={data}
 auto.create.topics.enable=false
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+initial.broker.registration.timeout.ms=300000
 metadata.max.idle.interval.ms=0
 num.network.threads=2
 num.io.threads=4

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Record", "is_alive", "spawn", "terminate"]
+__all__ = ["Record", "ending", "is_alive", "spawn", "terminate"]
 
 TERM_SECONDS = 20.0
 """Between SIGTERM and SIGKILL: an idle Kafka stops in 0.5 s, one with many dirty partitions takes several."""
@@ -104,6 +104,14 @@ def spawn(command: Sequence[str], folder: Path, output: Path, environment: dict[
         )
     _children[process.pid] = process
     return process.pid, identity(process.pid)
+
+
+def ending(record: Record) -> str:
+    """Return how a process that this one started has ended; empty: unknown."""
+    child = _children.get(record.pid) if record.pid is not None else None
+    if child is None or child.poll() is None:
+        return ""
+    return f"exit status {child.returncode}" if child.returncode >= 0 else f"ended by signal {-child.returncode}"
 
 
 def terminate(record: Record) -> None:

@@ -33,7 +33,7 @@ __all__ = ["POINTS", "Killed"]
 #: Failpoints inside a destination's commit.
 POINTS = tuple(point for point in failpoints.POINTS if point.startswith("commit.") or point == "readback")
 _FENCED = 3
-_PATIENCE_S = 120
+_PATIENCE_S = 300
 # spawn, not fork: a fork would inherit locks without the threads that release them.
 _processes = multiprocessing.get_context("spawn")
 

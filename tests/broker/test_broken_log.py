@@ -26,7 +26,7 @@ CRC, RECORDS = 17, 61  # where they begin in a record batch (Kafka's message for
 
 def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | None]:
     settings = {**client_config(Source(brokers=node.address, topic=topic), {}), **config}
-    with RangeReader(settings, topic, 0, span, stall_timeout_s=120) as reader:
+    with RangeReader(settings, topic, 0, span, stall_timeout_s=300) as reader:
         return [value for block, _ in reader.blocks() for value in block.values]
 
 
@@ -146,7 +146,7 @@ def test_reads_at_once_of_one_partition_and_of_others(node: Node, topic: str) ->
     node.write(other, [b"a", b"b", b"c"])
     settings = client_config(Source(brokers=node.address, topic=topic), {})
     spans = [(topic, Range(0, 30)), (topic, Range(5, 20)), (other, Range(0, 3)), (topic, Range(5, 20))]
-    readers = [RangeReader(settings, name, 0, span, stall_timeout_s=120) for name, span in spans]
+    readers = [RangeReader(settings, name, 0, span, stall_timeout_s=300) for name, span in spans]
     for reader in readers:
         reader.start()
     for reader, (_, span) in zip(readers, spans, strict=True):

@@ -30,7 +30,7 @@ def first(brokers: str, topic: str, offset: int, reset: str) -> Any:
     )  # fmt: skip
     try:
         consumer.assign([TopicPartition(topic, 0, offset)])
-        message = consumer.poll(30)
+        message = consumer.poll(300)
         assert message is not None
         return message.error().code() if message.error() else message.offset()
     finally:
@@ -48,7 +48,7 @@ def test_end_of_partition_says_where_and_the_position_does_not(brokers: str, ten
     )
     try:
         consumer.assign([TopicPartition(ten, 0, 10)])
-        message = consumer.poll(30)
+        message = consumer.poll(300)
         error = message.error() if message is not None else None
         assert message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF
         assert message.offset() == 10

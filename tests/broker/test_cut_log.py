@@ -46,7 +46,7 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def read(brokers: str, topic: str, span: Range, after: Tail | None = None) -> tuple[list[int], Tail | None]:
     config = client_config(Source(brokers=brokers, topic=topic), {})
-    with RangeReader(config, topic, 0, span, stall_timeout_s=120, after=after, epoch=9) as reader:
+    with RangeReader(config, topic, 0, span, stall_timeout_s=300, after=after, epoch=9) as reader:
         offsets = [offset for block, _ in reader.blocks() for offset in block.offsets]
     assert reader.report is not None and reader.report.records == len(offsets)
     assert reader.report.gaps == len(span) - len(offsets)
@@ -115,7 +115,7 @@ def with_key(writes: Transactions) -> None:
     writes.producer.begin_transaction()
     writes.producer.produce(writes.topic, b"x", b"k", partition=0)
     with writes._marker():
-        writes.producer.commit_transaction(120)
+        writes.producer.commit_transaction(300)
 
 
 def test_records_that_retention_has_deleted_are_not_compared(brokers: str, written: str, client: None) -> None:
@@ -125,7 +125,7 @@ def test_records_that_retention_has_deleted_are_not_compared(brokers: str, writt
     admin = AdminClient({"bootstrap.servers": brokers})  # keep a reference: a collected client ends its requests
     for start in (1, 4):
         for answer in admin.delete_records([TopicPartition(written, 0, start)]).values():
-            answer.result(120)
+            answer.result(300)
         assert read(brokers, written, Range(4, 7), wrong)[0] == [4, 5, 6]
 
 

@@ -15,6 +15,7 @@ from kpipe.ledger.ledger import Lane, LaneChange
 from resources.kafka import consumer_group
 from resources.kafka.consumer_group import GroupOffsets
 from resources.kafka.topic_metadata import KafkaTopics
+from tests.broker.node import left
 
 pytestmark = pytest.mark.broker
 
@@ -44,7 +45,7 @@ def test_its_offsets_are_those_of_the_heads_that_a_commit_moved(brokers: str, to
     )
     done = Committed(Commit("b" * 32, "p", moved), 1)
     deadline = time.monotonic() + 300
-    while not GroupOffsets(Source(brokers=brokers, topic=name, group="first")).follow({zero: 1}):
+    while not GroupOffsets(Source(brokers=brokers, topic=name, group=f"kpipe-{name}")).follow({zero: 1}):
         assert time.monotonic() < deadline  # a new cluster makes the topic for groups at the first use
     topics.follow(done.heads())
     assert offsets(brokers, f"kpipe-{name}", name, 3) == [12, -1001, 7]
@@ -74,5 +75,6 @@ def test_a_group_with_members_is_told_once_and_nothing_else_happens(
         assert len([record for record in caplog.records if f"busy-{name}" in record.message]) == 1
     finally:
         member.close()
+    left(brokers, f"busy-{name}")
     topics.follow({zero: 5})
     assert offsets(brokers, f"busy-{name}", name, 1) == [5]

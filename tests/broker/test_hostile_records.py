@@ -19,7 +19,7 @@ from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
 from resources.kafka.topic_metadata import KafkaTopics
-from tests.broker.node import produce
+from tests.broker.node import left, produce
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +30,7 @@ ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "message.timestamp.bef
 def read(brokers: str, topic: str, span: Range, **config: Any) -> RecordBlock:
     settings = client_config(Source(brokers=brokers, topic=topic, config=config), {})
     whole = RecordBlock()
-    with RangeReader(settings, topic, 0, span, stall_timeout_s=120) as reader:
+    with RangeReader(settings, topic, 0, span, stall_timeout_s=300) as reader:
         for block, _ in reader.blocks():
             whole.extend(block)
         assert reader.report is not None
@@ -110,13 +110,14 @@ def test_other_groups_are_of_no_interest(brokers: str, topic: Callable[..., str]
         assert read(brokers, name, Range(3, 9)).offsets == list(range(3, 9))
         # kpipe has neither joined nor committed.
         (told,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition(name, 0)])]).values()
-        assert [found.offset for found in told.result(120).topic_partitions] == [17]
-        members = admin.describe_consumer_groups([group])[group].result(120).members
+        assert [found.offset for found in told.result(300).topic_partitions] == [17]
+        members = admin.describe_consumer_groups([group])[group].result(300).members
         assert len(members) == 1
     finally:
         meddler.close()
-    admin.delete_consumer_groups([group])[group].result(120)
+    left(brokers, group)
+    admin.delete_consumer_groups([group])[group].result(300)
     assert read(brokers, name, Range(0, 20)).offsets == list(range(20))
     assert KafkaTopics(source).snapshot() == before
-    found = admin.list_consumer_groups().result(120).valid
+    found = admin.list_consumer_groups().result(300).valid
     assert group not in [each.group_id for each in found]

@@ -30,7 +30,7 @@ def test_names_that_no_column_can_have_do_not_stop_the_sink(tmp_path: Path, brok
     place.staging.mkdir(parents=True, exist_ok=True)
     admin = AdminClient({"bootstrap.servers": brokers})
     for created in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        created.result(120)
+        created.result(300)
     into = {"type": "kafka", "brokers": brokers, "topic": topic}
     made = _Bench(place, home, name=f"p_{uuid.uuid4().hex[:8]}", select=None, also=[], columns={}, into=into)
     wide = {"id": 3, **{f"m{at}": at for at in range(1_700)}}

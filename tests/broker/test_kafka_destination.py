@@ -177,10 +177,12 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
 
     failpoints.arm(dawdle)
     try:
-        with pytest.raises(DestinationError, match=r"expected a commit within into.transaction_timeout_s \(1 s\)") as error:
-            destination.commit(commit)
+        while not tries:  # a busy machine may need more than that second to come so far
+            with pytest.raises(DestinationError) as error:
+                destination.commit(commit)
     finally:
         failpoints.arm(None)
+    assert "expected a commit within into.transaction_timeout_s (1 s)" in str(error.value)
     assert len(tries) == 1 and "batch.max_offsets_per_partition" in error.value.hint
     destination = place.open()
     destination.commit(commit)
@@ -204,7 +206,7 @@ def test_rows_and_dead_letters_whose_markers_come_late_are_counted(place: KafkaP
 def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None:
     destination = loaded(place, {0: 10})
     where = TopicPartition(place.name("tweets"), 0, 5)
-    place.admin.delete_records([where])[where].result(120)
+    place.admin.delete_records([where])[where].result(300)
     with pytest.raises(DestinationError, match="does not keep all that was written"):
         destination.recount()
     destination.commit(batch(place, destination.ledger()[1], {0: 12}))
@@ -224,7 +226,7 @@ def test_a_topic_that_was_made_again_is_another(place: KafkaPlace) -> None:
 def test_a_ledger_topic_that_is_gone_is_no_empty_one(place: KafkaPlace) -> None:
     loaded(place)
     name = f"{place.prefix}-ledger-tweets"
-    place.admin.delete_topics([name])[name].result(120)
+    place.admin.delete_topics([name])[name].result(300)
     eventually(lambda: name not in place.admin.list_topics(timeout=600).topics)
     with pytest.raises(LedgerMismatch, match="commits were made"):
         place.open().ledger()
@@ -294,14 +296,15 @@ def test_any_time_is_written_where_the_topic_takes_it(place: KafkaPlace, config:
 def test_an_open_transaction_of_somebody_else_in_the_ledger_is_waited_for(place: KafkaPlace) -> None:
     destination = begun(place)
     commit = batch(place, destination.ledger()[1], {0: 3})
-    other = Producer({"bootstrap.servers": place.brokers, "transactional.id": f"{place.prefix}-other", "log_level": 0})
-    other.init_transactions(120)
+    settings = {"transactional.id": f"{place.prefix}-other", "transaction.timeout.ms": 900_000}  # longer than any test
+    other = Producer({"bootstrap.servers": place.brokers, "log_level": 0, **settings})
+    other.init_transactions(300)
     other.begin_transaction()
     other.produce(f"{place.prefix}-ledger-tweets", key=b"x", value=b"y")
-    other.flush(120)
+    other.flush(300)
     with pytest.raises(DestinationBusy, match="open transaction"):
         destination.commit(commit)
-    other.abort_transaction(120)
+    other.abort_transaction(300)
     assert destination.commit(commit).seq == 2
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kpipe.batch.batch import Counts, TableWrite
 from kpipe.errors import LedgerMismatch
@@ -64,7 +63,7 @@ def committed(place: KafkaPlace, table: str, end: int, gone: Sequence[int] = ())
 
 def removed(place: KafkaPlace, table: str) -> None:
     name = place.name(table)
-    place.admin.delete_topics([name])[name].result(120)
+    place.admin.delete_topics([name])[name].result(300)
     eventually(lambda: name not in place.admin.list_topics(timeout=600).topics)
     place.made.discard(name)
 
@@ -78,13 +77,11 @@ def rewritten(place: KafkaPlace, table: str, change: Change = list) -> None:
     producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0})
     for record in records:
         producer.produce(name, key=record.key(), value=record.value(), partition=0, headers=record.headers())
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
 
 
 def settings(place: KafkaPlace, table: str, name: str, value: str) -> None:
-    resource = ConfigResource(ResourceType.TOPIC, place.name(table))
-    resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
-    place.admin.incremental_alter_configs([resource])[resource].result(120)
+    place.configure(place.name(table), name, value)
 
 
 def problems(destination: KafkaDestination) -> str:
@@ -155,7 +152,7 @@ def test_a_former_topic_that_does_not_keep_its_records_is_not_proven(place: Kafk
     assert "does not keep all that was written (cleanup.policy is compact)" in problems(destination)
     settings(place, "tweets", "cleanup.policy", "delete")
     where = TopicPartition(place.name("tweets"), 0, 2)
-    place.admin.delete_records([where])[where].result(120)
+    place.admin.delete_records([where])[where].result(300)
     said = problems(destination)
     assert "does not keep all that was written (the log of partition 0 starts at 2)" in said
     assert "the remaining records are in order" in said and "expected 6 rows, found 4 in the table" in said

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.errors import DestinationError
@@ -156,10 +155,7 @@ def tombstone(partition: int, offset: int) -> list[tuple[str, str | bytes | None
 
 def test_order_is_checked_where_compaction_leaves_nothing_to_count(place: KafkaPlace) -> None:
     destination = loaded(place, {0: 10})
-    resource = ConfigResource(ResourceType.TOPIC, place.name("tweets"))
-    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    resource.add_incremental_config(entry)
-    place.admin.incremental_alter_configs([resource])[resource].result(120)
+    place.configure(place.name("tweets"), "cleanup.policy", "compact")
     with pytest.raises(DestinationError, match="rows cannot be recounted; the remaining records are in order"):
         destination.recount()
     place.produce(place.name("tweets"), partition=0, key=b"7", headers=tombstone(0, 2))

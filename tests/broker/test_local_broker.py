@@ -42,7 +42,7 @@ def produce(brokers: str | None, topic: str, count: int, partition: int = 0) -> 
     producer = Producer({"bootstrap.servers": brokers})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(300) == 0
 
 
 def consume(brokers: str | None, topic: str, count: int, partition: int = 0) -> list[bytes | None]:
@@ -99,10 +99,10 @@ def test_a_topic_is_there_when_it_was_made(kafka_broker: LocalBroker, monkeypatc
 def test_transactions_work_on_one_node(topic: Callable[..., str], brokers: str) -> None:
     name = topic()
     producer = Producer({"bootstrap.servers": brokers, "transactional.id": name})
-    producer.init_transactions(120)
+    producer.init_transactions(300)
     producer.begin_transaction()
     producer.produce(name, b"x")
-    producer.commit_transaction(120)
+    producer.commit_transaction(300)
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "unused"})
     deadline = time.monotonic() + 300
     while consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=600) != (0, 2):  # the record and its marker
@@ -202,13 +202,15 @@ def test_concurrent_starts_end_with_one_broker(own: LocalBroker) -> None:
 def test_a_pid_that_was_given_to_another_process_is_left_alone(own: LocalBroker) -> None:
     own.stop()
     with subprocess.Popen(["sleep", "3600"]) as bystander:
-        stale = record_of(own)
-        Record(bystander.pid, "another boot/1", stale.version, stale.port, stale.cluster_id).write(own.folder / "broker.json")
-        assert not own.status().running
-        own.stop()
-        assert bystander.poll() is None
-        assert own.start().pid != bystander.pid
-        bystander.kill()
+        try:
+            stale = record_of(own)
+            Record(bystander.pid, "another boot/1", stale.version, stale.port, stale.cluster_id).write(own.folder / "broker.json")
+            assert not own.status().running
+            own.stop()
+            assert bystander.poll() is None
+            assert own.start().pid != bystander.pid
+        finally:
+            bystander.kill()  # the end of the block waits for it
 
 
 def test_a_record_cut_short_by_a_crash_does_not_stand_in_the_way(own: LocalBroker) -> None:

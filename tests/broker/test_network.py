@@ -22,6 +22,7 @@ from resources.kafka.range_reader import RangeReader
 from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import Node, eventually
 from tests.faults.proxy import Proxy, corrupt, cut_after, delay, pass_, rst, stall, throttle
+from tests.patience import longer
 
 # Retries at once: a test does not wait for back-off that production wants.
 QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10, "fetch.error.backoff.ms": 10}
@@ -41,7 +42,7 @@ def source(proxy: Proxy, topic: str, **config: Any) -> Source:
     return Source(brokers=proxy.address, topic=topic, config={**QUICK, **config})
 
 
-def numbers(source: Source, topic: str, span: Range, stall_timeout_s: float = 60) -> list[int]:
+def numbers(source: Source, topic: str, span: Range, stall_timeout_s: float = 300) -> list[int]:
     with RangeReader(client_config(source, {}), topic, 0, span, stall_timeout_s=stall_timeout_s) as reader:
         found = [int(bytes(value)[:6]) for block, _ in reader.blocks() for value in block.values if value is not None]
         assert reader.report is not None
@@ -72,7 +73,7 @@ def test_one_byte_at_a_time(proxy: Proxy, topic: str) -> None:
     assert proxy.struck
     proxy.now(throttle(0, way="up"))
     assert numbers(tiny, topic, Range(100, 110)) == list(range(100, 110))
-    assert len(KafkaTopics(source(proxy, topic)).snapshot().partitions) == 1
+    assert len(KafkaTopics(source(proxy, topic), timeout_s=300).snapshot().partitions) == 1
 
 
 @pytest.mark.parametrize("seconds", [0.25, pytest.param(5, marks=[pytest.mark.chaos, pytest.mark.slow])])
@@ -98,17 +99,23 @@ def test_black_hole_in_the_middle_of_a_read(proxy: Proxy, topic: str, way: str) 
         time.sleep(1)
         proxy.now(pass_())
 
+    def stalled(limit_s: float) -> None:
+        proxy.now(hole)
+        config = client_config(source(proxy, topic, **SMALL), {})
+        with RangeReader(config, topic, 0, Range(0, COUNT), stall_timeout_s=limit_s) as reader:
+            with pytest.raises(ReadStalled, match=rf"{topic}/0 \[0, {COUNT}\): no record for {limit_s:g} s after offset \d+"):
+                list(reader.blocks())
+            assert reader.report is None and 0 < reader.count < COUNT
+        assert proxy.struck
+
     proxy.now(hole)
     thread = threading.Thread(target=end)
     thread.start()
-    assert numbers(source(proxy, topic, **SMALL), topic, Range(0, COUNT)) == list(range(COUNT))
-    thread.join()
-    proxy.now(hole)
-    with RangeReader(client_config(source(proxy, topic, **SMALL), {}), topic, 0, Range(0, COUNT), stall_timeout_s=8) as reader:
-        with pytest.raises(ReadStalled, match=rf"{topic}/0 \[0, {COUNT}\): no record for 8 s after offset \d+"):
-            list(reader.blocks())
-        assert reader.report is None and 0 < reader.count < COUNT
-    assert proxy.struck
+    try:
+        assert numbers(source(proxy, topic, **SMALL), topic, Range(0, COUNT)) == list(range(COUNT))
+    finally:
+        thread.join()  # it must not open the way in the next test
+    longer(stalled, 8, 120)
 
 
 def test_flipped_bits_are_never_taken_for_records(proxy: Proxy, topic: str) -> None:
@@ -181,5 +188,6 @@ def test_client_that_does_not_close_is_left_behind(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 0.2)
     over = threading.Event()
     assert not ends_in_time(over.wait)
+    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 300)
     over.set()
     assert ends_in_time(over.wait)

@@ -110,12 +110,13 @@ def test_tokens_that_expire_while_a_range_is_read(guarded: Guarded, compiled: bo
     guarded.server.lives_s = 3
     if not compiled:
         monkeypatch.setattr(range_reader, "available", lambda: False)
+    others = set(guarded.server.scopes)  # clients of which may still renew their tokens
     # A source of its own for each case: equal ones share a token.
     source = guarded.source("t", **{"sasl.oauthbearer.scope": f"read {compiled}"})
-    topics = KafkaTopics(source, ENVIRON, timeout_s=120)
+    topics = KafkaTopics(source, ENVIRON, timeout_s=300)
     assert len(topics.snapshot().partitions) == 1
     before, found = len(guarded.server.issued), []
-    with RangeReader(client_config(source, ENVIRON), "t", 0, Range(0, COUNT), stall_timeout_s=120) as reader:
+    with RangeReader(client_config(source, ENVIRON), "t", 0, Range(0, COUNT), stall_timeout_s=300) as reader:
         for block, _ in reader.blocks():
             found += block.values
             if len(guarded.server.issued) < before + 3:
@@ -125,7 +126,8 @@ def test_tokens_that_expire_while_a_range_is_read(guarded: Guarded, compiled: bo
     assert len(guarded.server.issued) >= before + 3
     time.sleep(3.5)  # the driver's own session has ended, too
     assert len(topics.snapshot().partitions) == 1
-    assert set(guarded.server.scopes[-3:]) == {f"read {compiled}"}
+    assert set(guarded.server.scopes) - others == {f"read {compiled}"}
+    assert guarded.server.scopes.count(f"read {compiled}") >= 3
 
 
 def test_tokens_that_expire_while_a_transaction_is_written(guarded: Guarded) -> None:
@@ -153,7 +155,7 @@ def test_tokens_that_expire_while_a_transaction_is_written(guarded: Guarded) -> 
     assert len(guarded.server.issued) > before + 1
     found = cluster.topic(name)
     assert found is not None
-    (ends,) = cluster.settled(found, 120)
+    (ends,) = cluster.settled(found, 300)
     values = [value for block in cluster.read(name, 0, Range(0, ends.stable)) for value in block.values]
     assert [int(value or b"") for value in values] == list(range(sent))
 
@@ -196,7 +198,7 @@ def test_a_token_server_that_is_down_is_retried_like_brokers(guarded: Guarded) -
         with pytest.raises(CredentialsRefused, match=text):
             KafkaTopics(source, ENVIRON, timeout_s=1800).snapshot()
     guarded.server.answer = None
-    assert len(KafkaTopics(source, ENVIRON, timeout_s=120).snapshot().partitions) == 1
+    assert len(KafkaTopics(source, ENVIRON, timeout_s=300).snapshot().partitions) == 1
 
 
 def test_a_token_that_the_broker_rejects(guarded: Guarded) -> None:
@@ -235,7 +237,7 @@ def test_a_command_and_a_file_give_tokens_that_are_read_again(guarded: Guarded, 
     source = guarded.by_command("t", f"{{{{ command('{program}') }}}}")
     assert not calls.exists()
     found: list[bytes | None] = []
-    with RangeReader(client_config(source, {}), "t", 0, Range(0, COUNT), stall_timeout_s=120) as reader:
+    with RangeReader(client_config(source, {}), "t", 0, Range(0, COUNT), stall_timeout_s=300) as reader:
         for block, _ in reader.blocks():
             found += block.values
             if len(calls.read_text()) < 3:
@@ -244,9 +246,9 @@ def test_a_command_and_a_file_give_tokens_that_are_read_again(guarded: Guarded, 
     assert len(calls.read_text()) >= 3
     program.write_text("#!/bin/sh\nexit 7\n")
     with pytest.raises(CredentialUnavailable, match="expected exit status 0, found 7"):
-        KafkaTopics(guarded.by_command("t", f"{{{{ command('{program} again') }}}}"), {}, timeout_s=120).snapshot()
+        KafkaTopics(guarded.by_command("t", f"{{{{ command('{program} again') }}}}"), {}, timeout_s=300).snapshot()
     with_file = guarded.by_command("t", f"{{{{ file('{held}') }}}}")
-    assert len(KafkaTopics(with_file, {}, timeout_s=120).snapshot().partitions) == 1
+    assert len(KafkaTopics(with_file, {}, timeout_s=300).snapshot().partitions) == 1
 
 
 def hidden(text: str, guarded: Guarded) -> None:

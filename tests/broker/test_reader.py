@@ -22,6 +22,7 @@ from resources.kafka import range_reader as reader_module
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader, ReadReport
 from resources.kafka.record_block import RecordBlock
+from tests.patience import longer
 
 pytestmark = pytest.mark.broker
 
@@ -54,7 +55,7 @@ def produce(brokers: str, topic: str, values: list[Any], partition: int = 0, **s
         record = value if isinstance(value, dict) else {"value": value}
         producer.produce(topic, partition=partition, on_delivery=lambda error, _: error and refused.append(error), **record)
         producer.poll(0)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     assert not refused
 
 
@@ -63,8 +64,10 @@ class Transactions:
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.topic = topic
-        self.producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{topic}"})
-        self.producer.init_transactions(120)
+        # Brokers abort a transaction that stays open for longer; a busy machine needs more than the default of a minute.
+        settings = {"transactional.id": f"of-{topic}", "transaction.timeout.ms": 900_000}
+        self.producer = Producer({"bootstrap.servers": brokers, **settings})
+        self.producer.init_transactions(300)
         self._watch = Consumer({"bootstrap.servers": brokers, "group.id": "watch"})
 
     def begin(self, count: int) -> None:
@@ -72,17 +75,17 @@ class Transactions:
         for at in range(count):
             self.producer.produce(self.topic, b"%d" % at, partition=0)
             self.producer.poll(0)
-        assert self.producer.flush(120) == 0
+        assert self.producer.flush(300) == 0
 
     def commit(self, count: int) -> None:
         self.begin(count)
         with self._marker():
-            self.producer.commit_transaction(120)
+            self.producer.commit_transaction(300)
 
     def abort(self, count: int) -> None:
         self.begin(count)
         with self._marker():
-            self.producer.abort_transaction(120)
+            self.producer.abort_transaction(300)
 
     @contextmanager
     def _marker(self) -> Iterator[None]:
@@ -129,7 +132,7 @@ def test_every_range_over_committed_aborted_and_plain_records(
     transactions.abort(1)  # 20, marker at 21
     visible = {0, 1, 2, 15, 16, 18, 19}
     for start, end in itertools.combinations_with_replacement(range(23), 2):
-        whole, report = read(config, name, Range(start, end), stall_timeout_s=120)
+        whole, report = read(config, name, Range(start, end), stall_timeout_s=300)
         assert whole.offsets == sorted(visible & set(range(start, end))), (start, end)
         assert (report.proof == "empty") == (start == end)
         if report.proof == "last_offset":
@@ -145,9 +148,13 @@ def test_open_transaction_ends_the_read_at_the_last_stable_offset(
     transactions.begin(4)  # 4 to 7, open
     whole, report = read(config, name, Range(0, 4))
     assert (whole.offsets, report.proof) == ([0, 1, 2], "end_of_partition")
-    with pytest.raises(ReadStalled, match=rf"{name}/0 \[0, 8\): no record for 8 s after offset 2; .* at 4"):
-        read(config, name, Range(0, 8), stall_timeout_s=8)  # which the first three need less than
-    transactions.producer.commit_transaction(120)
+
+    def stalled(limit_s: float) -> None:
+        with pytest.raises(ReadStalled, match=rf"{name}/0 \[0, 8\): no record for {limit_s:g} s after offset 2; .* at 4"):
+            read(config, name, Range(0, 8), stall_timeout_s=limit_s)
+
+    longer(stalled, 8, 120)  # the first three records must come within it
+    transactions.producer.commit_transaction(300)
     assert read(config, name, Range(0, 9))[0].offsets == [0, 1, 2, 4, 5, 6, 7]
 
 
@@ -197,7 +204,7 @@ def test_start_outside_of_the_log(brokers: str, config: dict[str, Any], topic: C
     for span in (Range(11, 12), Range(5_000, 6_000)):
         with pytest.raises(ReadFailed, match=f"{name}/0 .*out of range"):
             read(config, name, span)
-    admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0, 5)].result(120)
+    admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0, 5)].result(300)
     with pytest.raises(ReadFailed, match=f"{name}/0 .*out of range"):
         read(config, name, Range(4, 10))
     assert read(config, name, Range(5, 10))[0].offsets == [5, 6, 7, 8, 9]
@@ -223,7 +230,7 @@ def test_retention_during_the_read(
         blocks = reader.blocks()
         first, _ = next(blocks)
         time.sleep(0.5)  # the client holds the rest of this small range by now
-        admin.delete_records([TopicPartition(name, 0, 5000)])[TopicPartition(name, 0, 5000)].result(120)
+        admin.delete_records([TopicPartition(name, 0, 5000)])[TopicPartition(name, 0, 5000)].result(300)
         if gap:
             with pytest.raises(ReadFailed, match=r"now starts at 5000, and nothing was read at 2999"):
                 list(blocks)
@@ -320,7 +327,7 @@ def test_unknown_topic_and_partition_are_named_and_not_created(
 def test_leaving_early_closes_at_once(
     brokers: str, config: dict[str, Any], topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 60)
+    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 300)
     name = topic()
     produce(brokers, name, [b"x" * 1000] * 20_000)
     with RangeReader(config, name, 0, Range(0, 20_000)) as reader:

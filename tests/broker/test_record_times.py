@@ -23,10 +23,10 @@ def test_times_before_and_after_a_position(brokers: str, topic: Callable[..., st
             producer.produce(name, b"x", partition=partition, timestamp=began + at * 1000 + partition)
     for at, moment in enumerate((5000, 9000, 7000, 12_000, 8000)):  # a producer with an uneven clock
         producer.produce(name, b"%d" % at, partition=3, timestamp=began + moment)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     place = TopicPartition(name, 2, 40)
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.delete_records([place])[place].result(60)
+    admin.delete_records([place])[place].result(300)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     sources = sorted(topics.snapshot().partitions)
     positions = dict(zip(sources, (50, 20, 10, 3, 0), strict=True))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kpipe.definition.pipeline import Source, Timestamp
@@ -33,7 +34,7 @@ def produce(brokers: str, topic: str, count: int, partition: int = 0, start_ms: 
     producer = Producer({"bootstrap.servers": brokers})
     for at in range(count):
         producer.produce(topic, b"x", partition=partition, timestamp=0 if start_ms is None else start_ms + at * 1000)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
 
 
 @pytest.mark.broker
@@ -41,12 +42,12 @@ def test_identity_and_offsets(brokers: str, topic: Callable[..., str], admin: Ad
     name = topic(3)
     produce(brokers, name, 5, partition=1)
     place = TopicPartition(name, 1, 2)
-    admin.delete_records([place])[place].result(120)
+    admin.delete_records([place])[place].result(300)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     snapshot = topics.snapshot()
     assert states(snapshot) == {f"{name}/0": (0, 0, 0), f"{name}/1": (2, 5, 5), f"{name}/2": (0, 0, 0)}
     (identity,) = snapshot.topics()
-    assert identity.cluster == admin.describe_cluster().result(120).cluster_id
+    assert identity.cluster == admin.describe_cluster().result(300).cluster_id
     assert len(identity.topic_id) >= 22
     produce(brokers, name, 1, partition=2)
     assert states(topics.snapshot())[f"{name}/2"] == (0, 1, 1)  # nothing is cached
@@ -56,16 +57,17 @@ def test_identity_and_offsets(brokers: str, topic: Callable[..., str], admin: Ad
 def test_open_transaction_parts_end_and_high(brokers: str, topic: Callable[..., str]) -> None:
     name = topic()
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}"})
-    producer.init_transactions(120)
+    settings = {"transactional.id": f"of-{name}", "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": brokers, **settings})
+    producer.init_transactions(300)
     producer.begin_transaction()
     producer.produce(name, b"a", partition=0)
-    producer.commit_transaction(120)
+    producer.commit_transaction(300)
     producer.begin_transaction()
     producer.produce(name, b"b", partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     assert states(topics.snapshot()) == {f"{name}/0": (0, 2, 3)}
-    producer.abort_transaction(120)
+    producer.abort_transaction(300)
     deadline = time.monotonic() + 300
     while states(topics.snapshot()) != {f"{name}/0": (0, 4, 4)}:  # the LSO may follow a little later
         assert time.monotonic() < deadline
@@ -100,7 +102,7 @@ def test_new_partitions_appear(brokers: str, topic: Callable[..., str], admin: A
     name = topic(1)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     assert len(topics.snapshot().partitions) == 1
-    admin.create_partitions([NewPartitions(name, 4)])[name].result(120)
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(300)
     deadline = time.monotonic() + 300
     while True:
         try:
@@ -216,7 +218,13 @@ def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
 ) -> None:
     one, two = topic(1), topic(2)
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": f"g-{one}"})  # a group makes __consumer_offsets
-    consumer.commit(offsets=[TopicPartition(one, 0, 0)], asynchronous=False)
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(one, 0, 0)], asynchronous=False)
+            break
+        except KafkaException:  # the topic has no leaders yet
+            assert time.monotonic() < deadline
     consumer.close()
     assert "__consumer_offsets" in admin.list_topics(timeout=600).topics
     topics = KafkaTopics(Source(brokers=brokers, topic_pattern=f"({one}|{two}|consumer_offsets)"))
@@ -230,16 +238,18 @@ def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
     third = topic(1)
     later = KafkaTopics(Source(brokers=brokers, topic_pattern=f"^({one}|{third})$"))
     seen(later, {one, third})
-    admin.delete_topics([one])[one].result(120)
+    admin.delete_topics([one])[one].result(300)
     seen(later, {third})
     assert not later.snapshot().means("x" + third)
 
 
 def seen(topics: KafkaTopics, names: set[str]) -> None:
     """Until the brokers have heard of each other's topics."""
-    deadline = time.monotonic() + 300
-    while {key.topic.name for key in topics.snapshot().partitions} != names:
-        assert time.monotonic() < deadline
+    deadline, found = time.monotonic() + 300, set[str]()
+    while found != names:
+        assert time.monotonic() < deadline, found
+        with suppress(TopicUnknown, BrokerUnreachable):  # listed, and deleted before it is described
+            found = {key.topic.name for key in topics.snapshot().partitions}
 
 
 @pytest.mark.broker

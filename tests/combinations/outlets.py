@@ -54,7 +54,7 @@ class KafkaSite(Plain):
         self._made.add(topic)
         # Rows keep their record's time; the user sets the topic's limits on it (docs/how-to/destinations/kafka-sink.md).
         config = {"retention.ms": "-1", "cleanup.policy": policy, "message.timestamp.after.max.ms": str(2**63 - 1)}
-        self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(120)
+        self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(300)
         until = time.monotonic() + 300
         while self._admin.list_topics(topic).topics[topic].error is not None:  # the controller answers before brokers know it
             assert time.monotonic() < until, f"topic {topic} is not known"
@@ -66,7 +66,7 @@ class KafkaSite(Plain):
         To the producer that is as if the brokers had ended the transaction, for which they look every 10 s.
         """
         time.sleep(1)
-        Producer({"bootstrap.servers": self._brokers, "transactional.id": f"{self._prefix}-ledger"}).init_transactions(120)
+        Producer({"bootstrap.servers": self._brokers, "transactional.id": f"{self._prefix}-ledger"}).init_transactions(300)
 
     def found(self, tables: Sequence[str], destination: Callable[[], Any]) -> Found:
         """By a consumer of committed records."""
@@ -120,7 +120,7 @@ class KafkaSite(Plain):
         known = [name for name in self._admin.list_topics(timeout=600).topics if name.startswith(self._prefix)]
         for future in self._admin.delete_topics(known).values() if known else ():
             with suppress(KafkaException):  # deleted already, and not all brokers knew
-                future.result(120)
+                future.result(300)
 
 
 class WebhookSite(Plain):

@@ -52,7 +52,7 @@ class Disk:
         folder.rename(self._source)
         folder.mkdir()
         self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.lossy_disk", str(folder), str(self._source)])
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not os.path.ismount(folder):
             assert self._process.poll() is None and time.monotonic() < until, "the folder was not mounted"
             time.sleep(0.01)
@@ -80,7 +80,7 @@ class Disk:
     def unmount(self) -> None:
         """Unmount; the folder is empty then."""
         subprocess.run(["umount", "--lazy", str(self._folder)], check=False, capture_output=True)
-        self._process.wait(60)
+        self._process.wait(300)
 
 
 @contextmanager

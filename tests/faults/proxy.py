@@ -169,7 +169,7 @@ class Proxy:
             raise self._broken
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=_CHUNK)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.proxy import Proxy, corrupt, cut_after, delay, drop_response, pass_, rst, stall, throttle
+from tests.patience import looks
 
 
 @pytest.fixture
@@ -41,9 +42,7 @@ def served() -> Iterator[tuple[Proxy, list[bytes]]]:
 
 
 def client(proxy: Proxy) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", proxy.port), 10)
-    found.settimeout(60)
-    return found
+    return socket.create_connection(("127.0.0.1", proxy.port), 300)
 
 
 def ask(connection: socket.socket, data: bytes) -> bytes:
@@ -131,11 +130,13 @@ def test_flipped_bits_and_slow_ways(served: tuple[Proxy, list[bytes]]) -> None:
         assert ask(one, b"x") == b"x"
         assert time.monotonic() - began >= 0.2
         proxy.now(throttle(0))
-        one.sendall(b"y" * 50)
-        sizes = []
-        while sum(sizes) < 50:
-            sizes.append(len(one.recv(100)))
-        assert max(sizes) < 50 and proxy.struck == 1
+        rounds, sizes = 0, [50]
+        while max(sizes) == 50:  # all of them may have arrived before this thread runs again
+            one.sendall(b"y" * 50)
+            rounds, sizes = rounds + 1, []
+            while sum(sizes) < 50:
+                sizes.append(len(one.recv(100)))
+        assert proxy.struck == rounds
 
 
 def test_black_hole_keeps_the_connection_and_lets_everything_go_afterwards(served: tuple[Proxy, list[bytes]]) -> None:
@@ -149,17 +150,20 @@ def test_black_hole_keeps_the_connection_and_lets_everything_go_afterwards(serve
                 each.recv(10)
         proxy.now(pass_())
         for each in (one, two):
-            each.settimeout(60)
+            each.settimeout(300)
             assert each.recv(10) == b"late"
         # Held back in both ways, and the answer only in one.
         proxy.now(stall("down"))
         one.sendall(b"again")
+        for _ in looks(300, 0.01):
+            if proxy.struck:
+                break
         one.settimeout(0.3)
         with pytest.raises(TimeoutError):
             one.recv(10)
         assert proxy.struck == 1
         proxy.now(pass_())
-        one.settimeout(60)
+        one.settimeout(300)
         assert one.recv(10) == b"again"
         # Some bytes first.
         proxy.now(stall("down", after=3))

@@ -78,7 +78,7 @@ def opened(place: Place, pipeline: Pipeline) -> Destination:
     if isinstance(place, (DeltaPlace, IcebergPlace, ParquetPlace)):
         return place.open(pipeline.name, pipeline.into.table)
     if isinstance(place, DuckDBPlace):
-        engine = DuckDBEngine(place.path, (place.staging,), 5)
+        engine = DuckDBEngine(place.path, (place.staging,), place.lock_timeout_s)
     elif isinstance(place, MySQLPlace):
         engine = MySQLEngine(place.server.server(place.database, place.port), (place.staging,))
     else:

@@ -198,7 +198,7 @@ def test_killed_between_two_tables(bench: Any, point: str) -> None:
     made.ingest().survey.look()  # the partitions are begun; a batch is the next commit
     process = _processes.Process(target=_step, args=(made, f"{point}:kill"))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     landed = point.startswith("commit.after")
     assert (len(made.place.rows("orders")), len(made.place.rows("order_lines"))) == ((2, 3) if landed else (0, 0))

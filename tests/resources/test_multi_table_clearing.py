@@ -13,6 +13,7 @@ from kpipe.errors import Fenced, NotAvailable
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
+from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.several import LINES, Bench, order
 
 pytestmark = pytest.mark.drawn(1)
@@ -24,7 +25,10 @@ RULES = [{}, {"into": {"table": "orders", "key": ["id"], "on_conflict": "replace
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return database(request, tmp_path)
+    made = database(request, tmp_path)
+    if isinstance(made, DuckDBPlace) and "beside_another" in request.node.name:
+        made.lock_timeout_s = 300
+    return made
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import stat
@@ -256,6 +257,7 @@ def test_the_pod_of_the_guide_needs_no_setting(request: pytest.FixtureRequest) -
     process = os.fork()
     if process == 0:  # pragma: no cover
         try:
+            gc.freeze()  # garbage of earlier tests would be collected here, without the threads that it needs
             os.setgroups([])
             os.setgid(10001)
             os.setuid(10001)

@@ -108,7 +108,7 @@ def test_what_a_command_started_ends_with_it(tmp_path: Path) -> None:
 def _runs(process: str) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

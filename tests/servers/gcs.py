@@ -37,7 +37,7 @@ class GcsServer(StoreServer):
         """See `StoreServer`."""
         body = json.dumps({"name": BUCKET}).encode()
         asked = Request(f"http://127.0.0.1:{self.port}/storage/v1/b", body, {"Content-Type": "application/json"})
-        with urlopen(asked, timeout=60) as answer:
+        with urlopen(asked, timeout=300) as answer:
             assert answer.status == 200
 
     def secrets(self) -> dict[str, Secret]:

@@ -28,7 +28,7 @@ def _program(name: str) -> str:
 
 def promtool(*words: str, stdin: str = "") -> str:
     """Run promtool; it must succeed."""
-    done = subprocess.run([_program("promtool"), *words], input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([_program("promtool"), *words], input=stdin, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -58,13 +58,14 @@ class PrometheusServer:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(300)
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer of its API; wait until it listens."""
         address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        for _ in range(600):
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
             assert self._process.poll() is None, (self.folder / "prometheus.log").read_text()
             try:
                 with direct.open(address, timeout=30) as answer:

@@ -59,7 +59,7 @@ class Observer:
         try:
             consumer.assign([TopicPartition(self.topic, n, self._next[n]) for n in sorted(behind)])
             while behind:
-                message = consumer.poll(30)
+                message = consumer.poll(300)
                 assert message is not None, f"the observer hears nothing of {behind}"
                 error, number = message.error(), message.partition()
                 if error is not None:
@@ -85,7 +85,7 @@ class Observer:
             # Soon told when it waits for a leader that was killed, and that brokers still took for alive when this client asked.
             asked = admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
             try:
-                return {place.partition: future.result(120).offset for place, future in asked.items()}
+                return {place.partition: future.result(300).offset for place, future in asked.items()}
             except KafkaException:
                 if time.monotonic() > until:
                     raise

@@ -181,7 +181,7 @@ def kill(one: Small | Real) -> tuple[int, str]:
     for send in (os.killpg, os.kill):  # the second for one that has just begun, and has no group of its own yet
         with suppress(ProcessLookupError):
             send(one.pid, signal.SIGKILL)
-    return one.end(60)
+    return one.end(300)
 
 
 def wait_stopped(run: Small | Real, within: float = 300) -> psutil.Process:

@@ -10,6 +10,7 @@ import pytest
 
 from kpipe.errors import DestinationBusy
 from kpipe.failpoints import POINTS
+from tests.patience import looks
 from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, passes, wait_stopped
 
 pytestmark = pytest.mark.spark
@@ -95,7 +96,7 @@ def test_one_process_of_the_run_is_killed(old: Site, who: str) -> None:
     launcher = worker.children()[0]
     victims = {
         "worker": worker, "daemon": worker.parent(), "java": psutil.Process(process.pid).children()[0], "launcher": launcher,
-        "program": launcher.children()[0],
+        "program": next(child for _ in looks(300) for child in launcher.children()),
     }  # fmt: skip
     victims[who].kill()
     if who in ("launcher", "program"):

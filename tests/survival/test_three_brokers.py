@@ -66,7 +66,7 @@ class Cluster:
         """As a `LocalBroker` does it."""
         topic = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
         admin = self.admin  # keep a reference: a collected client ends its requests
-        admin.create_topics([topic])[name].result(120)
+        admin.create_topics([topic])[name].result(300)
         eventually(lambda: all(self.whole(name, number) for number in range(partitions)))
 
     def leader(self, topic: str, partition: int) -> int:
@@ -93,7 +93,7 @@ class Cluster:
         """Move the leader to the replica that is named first."""
         where = TopicPartition(topic, partition)
         admin = self.admin
-        done = admin.elect_leaders(ElectionType.PREFERRED, [where]).result(120)
+        done = admin.elect_leaders(ElectionType.PREFERRED, [where]).result(300)
         assert done[where] is None, done
 
 

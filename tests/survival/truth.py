@@ -11,11 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 PATIENCE_S = 60.0  # for a broker that is away
 
@@ -63,6 +65,7 @@ class Writer:
         self._plain = Producer({**quiet, "enable.idempotence": True, "message.timeout.ms": int(PATIENCE_S * 1000)})
         self._settings: dict[str, Any] = {**quiet, "transactional.id": f"writer-{topic}", "transaction.timeout.ms": 600_000}
         self._transactional: Producer | None = None
+        self._admin = AdminClient(quiet)
 
     def round(self, records: int = 60) -> None:
         """About so many records: a third plain, the rest in transactions, one of which aborts every now and then."""
@@ -102,6 +105,7 @@ class Writer:
         except KafkaException as error:
             self._failed(error.args[0], ids)
             return
+        self._settle()
         if abort:
             self.truth.aborted.update(ids)
         else:
@@ -127,7 +131,7 @@ class Writer:
             yield
         finally:
             end.set()
-            thread.join(3 * PATIENCE_S)
+            thread.join(10 * PATIENCE_S)
             assert not thread.is_alive(), "the writer does not end"
             if self.error is not None:
                 raise self.error
@@ -150,6 +154,26 @@ class Writer:
             self._insist(producer.init_transactions)
             self._transactional = producer
         return self._transactional
+
+    def _settle(self, within: float = 10) -> None:
+        """Wait until what is committed can be read: a broker answers before it has written that into all partitions.
+
+        A run that begins before would be caught up with less than the oracle then sees. A broker that fails is not waited for.
+        """
+        places = [TopicPartition(self._topic, number) for number in range(self._partitions)]
+        until = time.monotonic() + within
+        while time.monotonic() < until:
+            ends = []
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+                asked = {place: OffsetSpec.latest() for place in places}
+                try:
+                    found = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10)
+                    ends.append({place.partition: future.result(30).offset for place, future in found.items()})
+                except (KafkaException, FutureTimeoutError):
+                    return
+            if ends[0] == ends[1]:
+                return
+            time.sleep(0.02)
 
     def _insist(self, call: Callable[[float], None]) -> None:
         """Again as long as the client says that it may be tried again; it remembers what it was asked for."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from transforms import process
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., str]:
@@ -54,6 +56,18 @@ def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
 
 
 @pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker gives a killed tree 10 s to end, and leaves it to its launcher then: a busy machine may need longer."""
+    monkeypatch.setattr(process, "KILL_WAIT_S", 300.0)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher has long to notice that no process is left."""
+    monkeypatch.setattr(process, "SETTLE_S", 300.0)
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No test leaves children of this process behind; nor descriptors, where nobody else opens any.
 
@@ -61,7 +75,7 @@ def nothing_is_left() -> Iterator[None]:
     own can tell (test_limits.py).
     """
     alone = not {"confluent_kafka", "duckdb", "pyspark"} & set(sys.modules)
-    descriptors, children = _descriptors(), _children()
+    descriptors, children = _descriptors(), _children() | _children()  # one list may lack some, if others are reaped meanwhile
     yield
     assert not alone or _descriptors() <= descriptors
     assert _children() <= children
@@ -74,6 +88,6 @@ def _descriptors() -> int:
 def _children() -> set[str]:
     found: set[str] = set()
     for task in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError):  # a thread of a library that has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread of a library that has ended meanwhile
             found |= set((task / "children").read_text().split())
     return found

@@ -31,7 +31,7 @@ def output(program: str | Path, *blocks: Sequence[bytes | None]) -> list[dict[st
         held = RecordBlock.of(range(start, start + len(values)), [0] * len(values), values)
         parts += list(stream.framed(held))
         start += len(values)
-    run = TransformRun(Program((str(path),), line_output=False), [*parts, stream.end()])
+    run = TransformRun(Program((str(path),), line_output=False, idle_timeout_s=600), [*parts, stream.end()])
     return [row for batch in Batches(run) for row in batch.to_pylist()]
 
 

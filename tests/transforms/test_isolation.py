@@ -79,7 +79,7 @@ WORKER = """
 import os, sys
 from transforms import Program, run
 
-program = Program((sys.argv[2],), env={"ASKED": os.environ["ASKED"]})
+program = Program((sys.argv[2],), env={"ASKED": os.environ["ASKED"]}, idle_timeout_s=600)
 sys.stdout.buffer.write(b"".join(run(program, [])))
 """
 
@@ -92,7 +92,7 @@ from transforms import Program, run
 
 spy, folder = sys.argv[2:]
 secret = os.environ["KAFKA_PASSWORD"]
-program = Program((spy,), env={"ASKED": os.environ["ASKED"]})
+program = Program((spy,), env={"ASKED": os.environ["ASKED"]}, idle_timeout_s=600)
 
 def task(items):
     assert secret, list(items)

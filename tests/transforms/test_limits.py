@@ -16,11 +16,11 @@ from transforms import Limits, Program, TransformRun, line_blocks, run
 
 
 def shell(text: str, **options: object) -> Program:
-    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 30, **options})  # type: ignore[arg-type]
+    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 300, **options})  # type: ignore[arg-type]
 
 
 def python(text: str, **options: object) -> Program:
-    return Program((sys.executable, "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 30, **options})  # type: ignore[arg-type]
+    return Program((sys.executable, "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 300, **options})  # type: ignore[arg-type]
 
 
 def failure(program: Program) -> TransformFailed:

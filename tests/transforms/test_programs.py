@@ -58,7 +58,7 @@ FLAT = {
 def output(program: str | Path, data: bytes, *args: str) -> list[bytes]:
     path = PROGRAMS / program
     resolve(path)
-    out = b"".join(run(Program((str(path), *args)), [data] if data else []))
+    out = b"".join(run(Program((str(path), *args), idle_timeout_s=600), [data] if data else []))
     assert out == b"" or out.endswith(b"\n")
     return out.split(b"\n")[:-1]
 
@@ -104,7 +104,7 @@ def test_lines_longer_and_shorter_than_a_read_keep_their_order() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.binary(max_size=30).filter(lambda value: b"\n" not in value), max_size=30))
 def test_one_line_out_for_each_line_in(values: list[bytes]) -> None:
-    transform = TransformRun(Program((str(PROGRAMS / "flatten_tweet.py"),)), [lines(values)])
+    transform = TransformRun(Program((str(PROGRAMS / "flatten_tweet.py"),), idle_timeout_s=600), [lines(values)])
     check_counts("map", len(values), b"".join(transform).count(b"\n"))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import TransformFailed
+from tests.patience import longer
 from transforms import Program, TransformRun, line_blocks, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def failure(program: Program, blocks: list[bytes] | None = None, where: str = "t
     return caught.value
 
 
-def test_what_goes_into_cat_comes_out_and_is_counted() -> None:
+def test_what_goes_into_cat_comes_out_and_is_counted(settled: None) -> None:
     with TransformRun(Program(("cat",)), [b"a\n", b"", b"b\nc\n"]) as transform:
         assert b"".join(transform) == b"a\nb\nc\n"
     report = transform.report
@@ -60,21 +61,27 @@ def test_a_program_that_writes_ten_times_its_input_before_reading_does_not_deadl
 
 
 def test_a_slow_reader_of_output_does_not_break_the_run() -> None:
-    got = b""
-    for chunk in run(Program(("cat",), idle_timeout_s=3), (b"z" * 65535 + b"\n" for _ in range(40))):
-        if not got:
-            time.sleep(4)  # longer than the deadline: the caller's time does not count
-        got += chunk
-    assert len(got) == 40 * 65536
+    def read(limit_s: float) -> bytes:
+        got = b""
+        for chunk in run(Program(("cat",), idle_timeout_s=limit_s), (b"z" * 65535 + b"\n" for _ in range(40))):
+            if not got:
+                time.sleep(limit_s + 1)  # the caller's time does not count
+            got += chunk
+        return got
+
+    assert len(longer(read, 3, 60)) == 40 * 65536
 
 
 def test_waiting_for_input_does_not_count_as_idle() -> None:
-    def slow() -> Iterator[bytes]:
+    def slow(seconds: float) -> Iterator[bytes]:
         yield b"1\n"
-        time.sleep(4)
+        time.sleep(seconds)
         yield b"2\n"
 
-    assert b"".join(run(Program(("cat",), idle_timeout_s=3, total_timeout_s=3.5), slow())) == b"1\n2\n"
+    def read(limit_s: float) -> list[bytes]:
+        return list(run(Program(("cat",), idle_timeout_s=limit_s, total_timeout_s=limit_s + 0.5), slow(limit_s + 1)))
+
+    assert b"".join(longer(read, 3, 60)) == b"1\n2\n"
 
 
 def test_a_block_is_pulled_only_when_the_one_before_is_sent() -> None:
@@ -225,23 +232,30 @@ STOPPED = """
 import os, sys
 from transforms import Program, run
 text = "echo 1; while [ ! -e $0 ]; do sleep 0.1; done; echo 2; touch $0.written; exec sleep 3600"
-for chunk in run(Program(("sh", "-c", text, sys.argv[1]), idle_timeout_s=2), []):
+for chunk in run(Program(("sh", "-c", text, sys.argv[1]), idle_timeout_s=float(sys.argv[2])), []):
     print(chunk.decode().strip(), flush=True)
 """
 
 
 def test_time_in_which_the_worker_itself_stood_still_is_not_the_programs(tmp_path: Path) -> None:
     """A worker that is stopped, or starved on a busy machine, finds in the pipe what the program has written meanwhile."""
-    go, written = tmp_path / "go", tmp_path / "go.written"
-    command = [sys.executable, "-c", STOPPED, str(go)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None and worker.stderr is not None
-        assert worker.stdout.readline() == "1\n"
-        worker.send_signal(signal.SIGSTOP)
-        go.touch()
-        while not written.exists():
-            time.sleep(0.01)
-        time.sleep(2.5)  # more than the program may be without progress
-        worker.send_signal(signal.SIGCONT)
-        assert worker.stdout.readline() == "2\n"
-        assert "no progress for 2 s" in worker.stderr.read()
+
+    def stopped(limit_s: float) -> None:
+        go, written = tmp_path / f"go-{limit_s}", tmp_path / f"go-{limit_s}.written"
+        command = [sys.executable, "-c", STOPPED, str(go), str(limit_s)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+            try:
+                assert worker.stdout is not None and worker.stderr is not None
+                assert worker.stdout.readline() == "1\n"
+                worker.send_signal(signal.SIGSTOP)
+                go.touch()
+                while not written.exists():
+                    time.sleep(0.01)
+                time.sleep(limit_s + 0.5)  # more than the program may be without progress
+                worker.send_signal(signal.SIGCONT)
+                assert worker.stdout.readline() == "2\n"
+                assert f"no progress for {limit_s:g} s" in worker.stderr.read()
+            finally:
+                worker.kill()  # the end of the block waits for it
+
+    longer(stopped, 2, 60)

@@ -258,7 +258,7 @@ class Kafka(Store[KafkaPlace]):
         return KafkaPlace(folder, server)
 
     def _topics(self) -> list[str]:
-        found = self.place.admin.list_topics(timeout=120).topics
+        found = self.place.admin.list_topics(timeout=300).topics
         return sorted(name for name in found if name.startswith(self.place.prefix))
 
     def _records(self) -> dict[str, list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
@@ -83,8 +83,8 @@ def wait_for_markers(settings: dict[str, Any], consumer: Any, where: TopicPartit
     """Wait for markers of transactions: brokers answer a commit before they are written. Some seconds: one may stay open."""
     every = Consumer({**settings, "isolation.level": "read_uncommitted"})
     try:
-        until, end = time.monotonic() + 5, every.get_watermark_offsets(where, timeout=120)[1]
-        while consumer.get_watermark_offsets(where, timeout=120)[1] < end and time.monotonic() < until:
+        until, end = time.monotonic() + 5, every.get_watermark_offsets(where, timeout=300)[1]
+        while consumer.get_watermark_offsets(where, timeout=300)[1] < end and time.monotonic() < until:
             time.sleep(0.02)
     finally:
         every.close()
@@ -125,11 +125,21 @@ class KafkaPlace(Place):
         """Make a topic unless this place has made it."""
         if name not in self.made:
             self.made.add(name)
-            self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(120)
+            self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(300)
             until = time.monotonic() + 300
             while self.admin.list_topics(name).topics[name].error is not None:  # its controller answers before brokers know it
                 assert time.monotonic() < until, f"topic {name} is not known"
                 time.sleep(0.05)
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic, and wait until brokers have it: their controller answers first."""
+        change, asked = (ConfigResource(ResourceType.TOPIC, topic) for _ in range(2))
+        change.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        self.admin.incremental_alter_configs([change])[change].result(300)
+        until = time.monotonic() + 300
+        while self.admin.describe_configs([asked])[asked].result(300)[name].value != value:
+            assert time.monotonic() < until, f"topic {topic} does not have {name}={value}"
+            time.sleep(0.02)
 
     def into(self, pipeline: str, table: str, **more: Any) -> Into:
         """Fields of a destination here."""
@@ -172,7 +182,7 @@ class KafkaPlace(Place):
     def produce(self, topic: str, **record: Any) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "log_level": 0})
         producer.produce(topic, **record)
-        assert producer.flush(120) == 0
+        assert producer.flush(300) == 0
 
     def delete_row(self, partition: int, offset: int) -> None:
         raise NotImplementedError
@@ -186,7 +196,7 @@ class KafkaPlace(Place):
     def delete_dead_letter(self) -> None:
         topic = f"{self.name('tweets')}.dead-letters"
         first = self.records(topic)[0].offset() + 1
-        self.admin.delete_records([TopicPartition(topic, 0, first)])[TopicPartition(topic, 0)].result(120)
+        self.admin.delete_records([TopicPartition(topic, 0, first)])[TopicPartition(topic, 0)].result(300)
 
     def state(self) -> dict[str, Any]:
         found = [message for message in self.records(f"{self.prefix}-ledger-tweets") if message.key() == b"state"]
@@ -209,11 +219,11 @@ class KafkaPlace(Place):
         self.rewrite(state)
 
     def drop_table(self) -> None:
-        self.admin.delete_topics([self.name("tweets")])[self.name("tweets")].result(120)
+        self.admin.delete_topics([self.name("tweets")])[self.name("tweets")].result(300)
 
     def close(self) -> None:
         """Remove the topics."""
         known = [name for name in self.admin.list_topics(timeout=600).topics if name.startswith(self.prefix)]
         for future in self.admin.delete_topics(known).values() if known else ():
             with suppress(KafkaException):  # the test has deleted it, and not all brokers knew
-                future.result(120)
+                future.result(300)

@@ -49,7 +49,7 @@ def killed(place: Place, commit: Commit, point: str) -> None:
     """A process that commits is killed when it comes to that point."""
     process = _processes.Process(target=_commit, args=(place, commit, f"{point}:1:kill"))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
 
 

@@ -138,6 +138,7 @@ class DuckDBPlace(DuckDBStatements):
     keyed = True
     keeps = True
     failure = duckdb.IOException
+    lock_timeout_s: float = 5
     tables_with_defaults = (
         "CREATE SEQUENCE numbers",
         "CREATE TABLE tweets ({columns}, number BIGINT DEFAULT nextval('numbers'), made TIMESTAMP DEFAULT now(),"
@@ -150,7 +151,7 @@ class DuckDBPlace(DuckDBStatements):
         self.path.parent.mkdir(exist_ok=True)
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
-        engine = DuckDBEngine(self.path, (self.staging,), 5)
+        engine = DuckDBEngine(self.path, (self.staging,), self.lock_timeout_s)
         return SqlDestination(engine, pipeline, [TargetTable(table, rule)], {"source_type": "KAFKA"})
 
     def sql(self, statement: str, *parameters: Any) -> list[tuple]:

@@ -22,7 +22,7 @@ def enter(turns: Turns, read_only: bool) -> tuple[threading.Event, list[Turn | N
     entered = threading.Event()
 
     def work() -> None:
-        found.append(turns.enter(read_only, 60))
+        found.append(turns.enter(read_only, 600))
         entered.set()
         threading.Event().wait()
 
@@ -45,11 +45,11 @@ def test_a_writer_waits_for_readers_and_later_readers_wait_for_the_writer(monkey
     turns.leave(first)
     assert not writer
     turns.leave(second)
-    writing.wait(60)
+    writing.wait(300)
     assert writer and not reader, "one writer alone"
     assert writer[0] is not None
     turns.leave(writer[0])
-    reading.wait(60)
+    reading.wait(300)
     assert reader and turns.enter(False, 0) is None and turns.enter(True, 0) is not None
 
 
@@ -60,7 +60,7 @@ def test_a_thread_reads_while_it_reads_and_a_stuck_reader_overtakes(monkeypatch:
     assert turns.enter(True, 0) is not None, "this thread reads already: it would wait for itself"
     monkeypatch.setattr(module, "_OVERTAKE_S", 0.01)
     entered, reader = enter(turns, True)
-    entered.wait(60)
+    entered.wait(300)
     assert reader and not writer, "the thread that reads may wait for this one"
 
 
@@ -73,7 +73,7 @@ def test_who_gives_up_lets_the_next_in() -> None:
 
 
 def test_a_hundred_threads_write_and_read_one_file(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.duckdb", [tmp_path])
+    database = Database(tmp_path / "a.duckdb", [tmp_path], lock_timeout_s=600)  # the last waits for all others
     with database.write() as connection:
         connection.execute("CREATE TABLE t (a INTEGER)")
 

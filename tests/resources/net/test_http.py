@@ -18,11 +18,13 @@ import pytest
 from resources.net.connections import Connections, Pool, TlsPool
 from resources.net.http import Answer, HttpFailed, TooLarge, TooSlow, ask, get
 from tests.certificates import certificates
+from tests.patience import longer
 
 #: What a server sends: pieces, with a pause behind each; None: it hangs up.
 Script = Iterator[bytes | None]
+READ = b"READ"  #: in a script: the next request is awaited
 LIMIT_S = 0.4
-PATIENCE_S = 60  # of a server: far beyond the limit, so that a client that waits for it is seen
+PATIENCE_S = 600  # of a server: far beyond the limit, so that a client that waits for it is seen
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -35,6 +37,7 @@ class Hostile:
 
     def __init__(self, script: Callable[[], Script], pause: float = 0.02, reads: bool = True) -> None:
         self.ended = threading.Event()
+        self._closed = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self._script, self._pause, self._reads = script, pause, reads
@@ -52,8 +55,11 @@ class Hostile:
             if self._reads:
                 peer.recv(65536)
             for piece in self._script():
-                if piece is None or time.monotonic() > until:
+                if piece is None or time.monotonic() > until or self._closed.is_set():
                     return
+                if piece is READ:
+                    peer.recv(65536)
+                    continue
                 peer.sendall(piece)
                 if self._pause:
                     time.sleep(self._pause)
@@ -70,6 +76,7 @@ class Hostile:
             return get(ours, "/secret-path", {}, limit_s, largest)
 
     def close(self) -> None:
+        self._closed.set()
         self._socket.close()
 
 
@@ -194,48 +201,58 @@ def test_bytes_within_tls_are_bounded_as_well(serve: Callable[..., Hostile], tmp
     certificates(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "keys.pem")
-    listening = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
-
-    def talk() -> None:
-        peer, _ = listening.accept()
-        with suppress(OSError), context.wrap_socket(peer, server_side=True) as secure:
-            secure.recv(65536)
-            until = time.monotonic() + PATIENCE_S
-            try:
-                for piece in chain([HEAD, b"X: "], repeat(b"a")):
-                    if time.monotonic() > until:
-                        return
-                    secure.sendall(piece)
-                    time.sleep(0.02)
-            finally:
-                if time.monotonic() < until:
-                    ended.set()
-
-    threading.Thread(target=talk, daemon=True).start()
     trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-    with pool(listening.getsockname()[1], TlsPool, ssl_context=trust) as ours, pytest.raises(TooSlow):
-        get(ours, "/", {}, 1, 10)
-    assert ended.wait(PATIENCE_S / 2)
-    listening.close()
+
+    def check(limit_s: float) -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        secured, ended = threading.Event(), threading.Event()
+
+        def talk() -> None:
+            peer, _ = listening.accept()
+            with suppress(OSError), peer, context.wrap_socket(peer, server_side=True) as secure:
+                secure.recv(65536)
+                secured.set()
+                until = time.monotonic() + PATIENCE_S
+                try:
+                    for piece in chain([HEAD, b"X: "], repeat(b"a")):
+                        if time.monotonic() > until:
+                            return
+                        secure.sendall(piece)
+                        time.sleep(0.02)
+                finally:
+                    if time.monotonic() < until:
+                        ended.set()
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        with listening, pool(listening.getsockname()[1], TlsPool, ssl_context=trust) as ours, pytest.raises(TooSlow):
+            get(ours, "/", {}, limit_s, 10)
+        thread.join(PATIENCE_S / 2)
+        assert secured.is_set(), "the time was over before the handshake"
+        assert ended.is_set()
+
+    longer(check, 1, 5, 30)
 
 
 def test_a_connection_that_is_used_again_has_a_deadline_of_its_own(serve: Callable[..., Hostile]) -> None:
     good = HEAD + b"Content-Length: 1\r\n\r\na"
 
-    def script() -> Script:
-        yield good
-        time.sleep(LIMIT_S * 1.5)  # beyond the first exchange's deadline
-        yield good
-        yield from DRIPPED["headers"]()
+    def check(limit_s: float) -> None:
+        def script() -> Script:
+            yield from (good, READ)
+            time.sleep(limit_s * 1.5)  # beyond the first exchange's deadline
+            yield from (good, READ)
+            yield from DRIPPED["headers"]()
 
-    server = serve(script)
-    with pool(server.port) as ours:
-        for _ in range(2):
-            assert get(ours, "/", {}, PATIENCE_S / 2, 10).body == b"a"
-        assert ours.num_connections == 1
-        with pytest.raises(TooSlow):
-            get(ours, "/", {}, LIMIT_S, 10)
+        server = serve(script)
+        with pool(server.port) as ours:
+            for until_s in (limit_s, PATIENCE_S / 2):
+                assert get(ours, "/", {}, until_s, 10).body == b"a"
+            assert ours.num_connections == 1
+            with pytest.raises(TooSlow):
+                get(ours, "/", {}, LIMIT_S, 10)
+
+    longer(check, LIMIT_S, 5, 30)
 
 
 def test_all_addresses_of_a_name_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +269,8 @@ def test_all_addresses_of_a_name_share_one_deadline(monkeypatch: pytest.MonkeyPa
     real = socket.socket.connect
 
     def connect(self: socket.socket, address: object) -> None:
-        tried.append(self.gettimeout())
+        if address == ("127.0.0.1", port):
+            tried.append(self.gettimeout())
         real(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", connect)

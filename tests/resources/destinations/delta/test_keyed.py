@@ -133,7 +133,7 @@ def test_killed_anywhere_a_batch_lands_whole_or_not_at_all(place: DeltaPlace, po
     commit = commit_of(place, destination.ledger()[1], [*writes(3, [2, 4]), Write(0, 5, 3, None)], RULE)
     process = _processes.Process(target=_commit, args=(place, commit, f"commit.{point}:1:kill"))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert (contents(place) == before) == (point != "after")
     done = place.open(rule=RULE).commit(commit).commit.totals

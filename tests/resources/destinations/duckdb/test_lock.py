@@ -67,10 +67,9 @@ def test_held_lock_is_waited_for_then_names_its_holder(place: DuckDBPlace, mode:
 def test_lock_that_is_let_go_in_time_is_no_error(place: DuckDBPlace) -> None:
     destination = loaded(place)
     with held(place.path) as holder:
-        timer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"])
         destination.engine.database.lock_timeout_s = 300
-        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
-        timer.wait()
+        with subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"]):
+            destination.commit(batch(place, destination.ledger()[1], {0: 12}))
     assert positions(destination)[0] == 12
 
 

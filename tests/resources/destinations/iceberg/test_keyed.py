@@ -131,7 +131,7 @@ def test_killed_anywhere_a_batch_lands_whole_or_not_at_all(place: IcebergPlace, 
     commit = commit_of(place, destination.ledger()[1], [*writes(3, [2, 4]), Write(0, 5, 3, None)], RULE)
     process = _processes.Process(target=_commit, args=(place, commit, f"commit.{point}:1:kill"))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert (contents(place) == before) == (point != "after")
     done = place.open(rule=RULE).commit(commit).commit.totals
@@ -150,7 +150,7 @@ def test_of_two_runs_at_once_one_lands(place: IcebergPlace) -> None:
     meet = threading.Barrier(2)
 
     def run(commit: Commit) -> None:
-        failpoint: Any = lambda point: meet.wait(60) if point == "commit.before" else None  # noqa: E731
+        failpoint: Any = lambda point: meet.wait(300) if point == "commit.before" else None  # noqa: E731
         failpoints.arm(failpoint)
         try:
             place.open(rule=RULE).commit(commit)
@@ -162,7 +162,7 @@ def test_of_two_runs_at_once_one_lands(place: IcebergPlace) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     failpoints.arm(None)
     assert sorted(outcomes) == ["fenced", "landed"]
     assert len(texts(place)) == 20 and proof(destination).ok

@@ -96,12 +96,12 @@ def test_stopped_in_the_middle_of_a_commit(place: PostgresPlace, step: str) -> N
     """A process that does not go on loses its locks; its successor commits; when it goes on, it has changed nothing."""
     destination = loaded(place)
     ledger = destination.ledger()[1]
-    zombie = process(place, batch(place, ledger, {0: 12}), f"{step}:1:stop", idle_s=4)
+    engine = PostgresEngine(place.server.server(place.schema, None, 0.2), (place.staging,))
+    impatient = SqlDestination(engine, "tweets", [TargetTable("tweets")])
+    commit = batch(place, ledger, {0: 15})
+    zombie = process(place, batch(place, ledger, {0: 12}), f"{step}:1:stop", idle_s=10)  # locks that the impatient one finds
     try:
         os.waitpid(zombie.pid, os.WUNTRACED)
-        engine = PostgresEngine(place.server.server(place.schema, None, 0.2), (place.staging,))
-        impatient = SqlDestination(engine, "tweets", [TargetTable("tweets")])
-        commit = batch(place, ledger, {0: 15})
         with pytest.raises(DestinationBusy, match="pg_terminate_backend"):
             impatient.commit(commit)
         assert destination.commit(commit).seq == 3
@@ -175,6 +175,7 @@ def test_the_network_is_gone_while_the_outcome_is_asked_for(far: tuple[PostgresP
 def test_the_server_crashes_and_comes_back(own: PostgresServer, tmp_path: Path, step: str) -> None:
     place = PostgresPlace(tmp_path, own)
     destination = loaded(place)
+    destination.engine.server.timeout.seconds = 300  # a busy machine needs long to start a server
     ledger = destination.ledger()[1]
     commit = batch(place, ledger, {0: 12})
     later: list[threading.Timer] = []

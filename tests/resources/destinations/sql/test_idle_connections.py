@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from resources.destinations.sql.idle_connections import IdleConnections, Opened
+from tests.patience import longer
 
 
 @dataclass(eq=False)
@@ -65,7 +67,7 @@ def test_idle_connections_are_closed_after_a_moment_and_others_are_kept_later() 
         line, began = Line(), time.monotonic()
         put(kept, line)
         while not line.closed:
-            assert time.monotonic() - began < 60
+            assert time.monotonic() - began < 300
             time.sleep(0.01)
 
 
@@ -73,20 +75,28 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent() -> None:
     kept, line = idle(), Line()
     put(kept, line)
     queue = multiprocessing.get_context("fork").Queue()
-    child = multiprocessing.get_context("fork").Process(target=lambda: queue.put(kept.take("a") is None))
+
+    def take() -> None:
+        gc.freeze()  # garbage of earlier tests would be collected here, without the threads that it needs
+        queue.put(kept.take("a") is None)
+
+    child = multiprocessing.get_context("fork").Process(target=take)
     child.start()
-    assert queue.get(timeout=60) is True
-    child.join(60)
+    assert queue.get(timeout=300) is True
+    child.join(300)
     assert taken(kept) is line
 
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_a_taken_connection_is_not_closed_by_time(usable: bool) -> None:
-    kept, line = idle(keep_s=0.02), Line(usable)
-    put(kept, line)
-    found = taken(kept)
-    time.sleep(0.1)
-    assert line.closed is (found is None) is not usable
+    def check(keep_s: float) -> None:
+        kept, line = idle(keep_s), Line(usable)
+        put(kept, line)
+        found = taken(kept)
+        time.sleep(5 * keep_s)
+        assert line.closed is (found is None) is not usable
+
+    longer(check, 0.02, 0.2, 2, 20)  # a busy machine may need longer until it is taken
 
 
 def test_a_connection_is_not_kept_for_ever() -> None:

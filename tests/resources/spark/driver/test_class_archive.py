@@ -170,7 +170,7 @@ def test_its_process_gets_no_credentials_and_its_own_session(tmp_path: Path, mon
     monkeypatch.setenv("KAFKA_PASSWORD", "the-secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret")
     process = class_archive_lookup._spawn(tmp_path / "cache")
-    assert process is not None and process.wait(60) == 0
+    assert process is not None and process.wait(300) == 0
     said = answer.read_text()
     assert "the-secret" not in said
     assert f"arguments -m resources.spark.driver.class_archive_maker {tmp_path / 'cache'}" in said

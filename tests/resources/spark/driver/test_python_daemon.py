@@ -55,11 +55,16 @@ def test_pyspark_is_imported_from_its_folder_only_if_its_zip_is_of_that_installa
 
 
 IN_WORKERS = """
-import gc, os, sys
+import gc, os, sys, time
 from pathlib import Path
 from resources.spark.driver import session
+meeting = Path(sys.argv[2])  # of both workers: one may do both tasks before the other has started
 context = session.start(Path(sys.argv[1]), "local[2]")
 def look(items):
+    (meeting / str(os.getpid())).touch()
+    until = time.monotonic() + 300
+    while len(os.listdir(meeting)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
     list(items)
     before = "resources.spark.task.range_task" in sys.modules  # before the task imports anything of kpipe's
     import duckdb, pyarrow.compute
@@ -76,8 +81,10 @@ print(len({pid for pid, *_ in found}), {tuple(rest) for _, *rest in found})
 @pytest.mark.spark
 def test_workers_have_what_tasks_need_and_it_works_after_the_fork(tmp_path: Path, java: JavaHome) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAVA_HOME": str(java.path)}
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", IN_WORKERS, str(tmp_path / "home")],
+        [sys.executable, "-c", IN_WORKERS, str(tmp_path / "home"), str(meeting)],
         env=environ, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "2 {(True, True, True, True)}", done.stderr

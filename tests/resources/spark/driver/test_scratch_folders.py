@@ -33,17 +33,19 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -
     mine = scratch(tmp_path)
     assert scratch(tmp_path) == mine and mine.stat().st_mode & 0o777 == 0o700
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        name, where = other.stdout.readline().split()
-        theirs, ports = mine.parent / name, Path(where)
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(ports / ".one.sock"))
-        foreign = mine.parent / "something-else"
-        foreign.mkdir()
-        (mine.parent / "link").symlink_to(tmp_path)
-        age(tmp_path)
-        assert sweep(tmp_path) == []
-        other.kill()
+        try:
+            assert other.stdout is not None
+            name, where = other.stdout.readline().split()
+            theirs, ports = mine.parent / name, Path(where)
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(str(ports / ".one.sock"))
+            foreign = mine.parent / "something-else"
+            foreign.mkdir()
+            (mine.parent / "link").symlink_to(tmp_path)
+            age(tmp_path)
+            assert sweep(tmp_path) == []
+        finally:
+            other.kill()
         other.wait()
         assert sweep(tmp_path) == [theirs.name]
     assert mine.is_dir() and foreign.is_dir() and not theirs.exists() and not ports.exists()

@@ -39,7 +39,7 @@ def serving(home: Home) -> Iterator[SparkServer]:
     made.close()
 
 
-def running(home: Home, name: str = "kpipe serve (pid 7)", patience_s: float = 60.0) -> ServiceSpark:
+def running(home: Home, name: str = "kpipe serve (pid 7)", patience_s: float = 300.0) -> ServiceSpark:
     return ServiceSpark(home, lambda: name, patience_s)
 
 
@@ -140,6 +140,7 @@ def test_more_runs_than_the_server_takes_are_told_to_come_back(
     home: Home, serving: SparkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_MOST_RUNS", 1)
+    monkeypatch.setattr(server, "_GREETING_S", 600.0)  # the first must not make room
     address = address_file.published(home.state)
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(str(address))  # a run that has not greeted
