@@ -119,7 +119,7 @@ class LocalRegistry:
             return self.answer(to, int(self.fault), {"error_code": 50001, "message": "Error in the backend data store"})
         path, _, query = to.path.partition("?")
         number = re.fullmatch(r"/schemas/ids/(\d+)", path)
-        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+)", path)
+        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+|latest)", path)
         if query and self.serializes is None:
             return self.answer(to, 500, {"error_code": 500, "message": "expected M.proto to have a path ending with t/M.proto"})
         written = self._serialized if query == "format=serialized" and self.serializes else lambda item: item
@@ -128,8 +128,10 @@ class LocalRegistry:
         if number:
             return self.answer(to, 404, {"error_code": 40403, "message": "Schema not found"})
         ids = self.subjects.get(unquote(version[1])) if version else None
-        if version and ids and int(version[2]) <= len(ids):
-            return self.answer(to, 200, {"subject": unquote(version[1]), **written(self.schemas[ids[int(version[2]) - 1]])})
+        at = (len(ids or ()) if version[2] == "latest" else int(version[2])) if version else 0
+        if version and ids and at <= len(ids):
+            own = {"subject": unquote(version[1]), "version": at, "id": ids[at - 1]}
+            return self.answer(to, 200, {**own, **written(self.schemas[ids[at - 1]])})
         return self.answer(to, 404, {"error_code": 40401 if not ids else 40402, "message": "Not found"})
 
     def _serialized(self, item: dict[str, Any]) -> dict[str, Any]:
