@@ -21,7 +21,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ROW, _TIMESTAMP, _IMPORT = "Row", ".google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
 # By protoc: numbers that it reserves, the largest one, and the deepest nesting of messages.
 _RESERVED, _LARGEST, _DEEPEST = range(19_000, 20_000), 2**29 - 1, 30
-_OPTIONAL, _REPEATED, _MESSAGE = 1, 3, 11
+_OPTIONAL, _REPEATED = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
+_MESSAGE = FieldDescriptorProto.TYPE_MESSAGE
 _TYPES = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER"), 5), **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), 13),
     "BOOLEAN": 8, "BIGINT": 3, "UBIGINT": 4, "FLOAT": 2, "DOUBLE": 1, "BLOB": 12,
@@ -123,8 +124,8 @@ def _is_plain(message: DescriptorProto, path: str, around: frozenset[str]) -> bo
             json_name=field.json_name, oneof_index=field.oneof_index, proto3_optional=field.proto3_optional,
         )  # fmt: skip
         for name in ("type_name", "json_name", "oneof_index", "proto3_optional"):
-            if not field.HasField(name):  # type: ignore[arg-type]
-                bare.ClearField(name)  # type: ignore[arg-type]
+            if not field.HasField(name):
+                bare.ClearField(name)
         named = field.HasField("json_name") and field.json_name != _json_name(field.name)
         known = field.type_name in allowed if field.type == _MESSAGE else field.type in _WORDS
         implicit = field.label == _OPTIONAL and field.type != _MESSAGE and not field.proto3_optional
