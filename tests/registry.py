@@ -32,6 +32,7 @@ class LocalRegistry:
         asked: paths of the GETs so far.
         wanted: what the header Authorization must be; empty: anything.
         fault: instead of answering: `slow`, `redirect`, `huge`, `page` (HTML), or an HTTP status.
+        garbles: whether it decodes the serialized bytes as UTF-8, as Apicurio's does where a schema has no package.
         serializes: whether it gives Protobuf's schemas in that form, as Confluent's does; else as they were registered; None: it
             fails when it is asked to, as Apicurio's does where a schema has a package.
     """
@@ -42,6 +43,7 @@ class LocalRegistry:
         self.asked: list[str] = []
         self.wanted, self.fault = "", ""
         self.serializes: bool | None = True
+        self.garbles = False
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -150,7 +152,8 @@ class LocalRegistry:
         data, name = compiled(item["schema"], others)
         (made,) = [file for file in FileDescriptorSet.FromString(data).file if file.name == name]
         made.name = "default"  # what Confluent's calls a schema that was registered without a name
-        return {**item, "schema": base64.b64encode(made.SerializeToString()).decode()}
+        raw = made.SerializeToString()
+        return {**item, "schema": raw.decode("utf-8", "replace") if self.garbles else base64.b64encode(raw).decode()}
 
 
 def register(url: str, subject: str, schema: Any, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:

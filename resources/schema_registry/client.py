@@ -147,13 +147,15 @@ class Registry:
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         try:
-            return Fetch(self._get, path, f"subject {subject}", f"?format={form}" if form else "", ends).numbered()
+            found = Fetch(self._get, path, f"subject {subject}", f"?format={form}" if form else "", ends).numbered()
+            if not form or not found[1].is_garbled:
+                return found
         except NotFound:
             return None
         except _NotASchema:
             if not form:
                 raise
-            return self.latest(subject)  # see `_fetch`
+        return self.latest(subject)  # see `_fetch`
 
     def _refused(self, status: int) -> CredentialsRefused:
         return CredentialsRefused(
@@ -188,12 +190,14 @@ class Registry:
         path, what = f"/schemas/ids/{number}", f"schema {number}"
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         try:
-            return Fetch(self._get, path, what, f"?format={form}" if form else "", ends).schema()
+            found = Fetch(self._get, path, what, f"?format={form}" if form else "", ends).schema()
+            if not form or not found.is_garbled:
+                return found
         except _NotASchema:
             if not form:
                 raise
-            # Apicurio 3.3.3 returns HTTP 500 for the descriptors of a schema with a package.
-            return Fetch(self._get, path, what, "", ends).schema()
+        # Apicurio 3.3.3 returns HTTP 500 for the descriptors of a schema with a package, else their bytes decoded as UTF-8.
+        return Fetch(self._get, path, what, "", ends).schema()
 
     def _get(self, path: str, what: str, ends: float, largest: int) -> tuple[dict[str, Any], int]:
         """Return the JSON object of an answer, and its size in bytes."""

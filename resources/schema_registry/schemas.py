@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ __all__ = ["LARGEST", "Fetch", "NotFound", "Schema", "UnknownSchema"]
 # record, 1 MB by default.
 LARGEST = 8 << 20
 _MOST_REFERENCES = 200
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\ufffd]")
 
 #: Sends a request; takes the path, the subject of an error, the deadline in monotonic seconds and the largest size in bytes.
 Get = Callable[[str, str, float, int], tuple[dict[str, Any], int]]
@@ -44,6 +46,11 @@ class Schema:
     def size(self) -> int:
         """Number of characters of all texts."""
         return len(self.text) + sum(len(name) + len(text) for name, text in self.references)
+
+    @property
+    def is_garbled(self) -> bool:
+        """Whether a text has a control character, which neither base64 nor a schema has: bytes that were decoded as text."""
+        return any(_CONTROL.search(text) for text in (self.text, *(text for _, text in self.references)))
 
 
 class Fetch:
