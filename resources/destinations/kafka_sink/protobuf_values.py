@@ -269,12 +269,13 @@ def _integer(number: int, where: str) -> _Encode:
 
 
 def _enum(field: FieldDescriptor, where: str) -> _Encode:
-    assert field.enum_type is not None
-    numbers = {item.name: varint(item.number % 2**64) for item in field.enum_type.values}
+    kind = field.enum_type
+    assert kind is not None
+    name, numbers = kind.full_name, {item.name: varint(item.number % 2**64) for item in kind.values}
 
     def encode(value: str) -> bytes:
         if value not in numbers:
-            raise _Misfit(f"{where}: {value[:40]!r} is not a value of the enum {field.enum_type.full_name}")
+            raise _Misfit(f"{where}: {value[:40]!r} is not a value of the enum {name}")
         return numbers[value]
 
     return encode
