@@ -49,7 +49,7 @@ class Schema:
 
     @property
     def is_garbled(self) -> bool:
-        """Whether a text has a control character, which neither base64 nor a schema has: bytes that were decoded as text."""
+        """Return whether a text has control characters, which neither base64 nor schemas have: bytes that were read as text."""
         return any(_CONTROL.search(text) for text in (self.text, *(text for _, text in self.references)))
 
 

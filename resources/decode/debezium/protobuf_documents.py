@@ -101,7 +101,7 @@ class _Type(Generic[Made]):
         return self._convert(self._reader.row(datum))
 
     def _check(self, root: Message, kind: Format) -> None:
-        """Check that NULL can be told from zero: by default, the converter writes nullable columns as plain fields.
+        """Check that NULL differs from zero: by default, the converter writes nullable columns as plain fields.
 
         Raises:
             Reject: no column of the row may be NULL.
