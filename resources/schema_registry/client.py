@@ -21,8 +21,9 @@ from urllib.parse import quote, urlsplit
 from kpipe.errors import CredentialsRefused, RegistryFailed, SourceError
 from resources.net.connections import Connections
 from resources.net.http import HttpFailed, TooLarge, TooSlow, ask, authorization
+from resources.schema_registry import schemas
 from resources.schema_registry.config import Access, address
-from resources.schema_registry.schemas import LARGEST, Fetch, NotFound, Schema, UnknownSchema
+from resources.schema_registry.schemas import Fetch, NotFound, Schema, UnknownSchema
 from resources.secrets import redact
 
 __all__ = ["Registry", "Schema", "SchemaRejected", "UnknownSchema", "registry"]
@@ -117,7 +118,7 @@ class Registry:
         body = {"schema": text, **({"schemaType": kind} if kind != "AVRO" else {})}
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        status, found = self._ask(path, ends, LARGEST, json.dumps(body).encode())
+        status, found = self._ask(path, ends, schemas.LARGEST, json.dumps(body).encode())
         answer = _object(found) or {}
         number = answer.get("id")
         if status == 200 and isinstance(number, int) and 0 <= number < 1 << 32:
@@ -226,7 +227,7 @@ class Registry:
             answer = ask(self._pool, method, self._url + path, {**headers, **kind}, limit_s, largest, sent)
         except TooLarge:
             raise UnknownSchema(
-                f"the registry's answers for the schema and its references have more than {LARGEST:,} bytes"
+                f"the registry's answers for the schema and its references have more than {schemas.LARGEST:,} bytes"
             ) from None
         except TooSlow:
             raise RegistryFailed(f"schema registry {self._url}: did not answer within {access.timeout_s:g} s", _HINT) from None
