@@ -50,7 +50,11 @@ class Apicurio:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self._folder = tempfile.TemporaryDirectory(prefix="kpipe-registry-")
-        settings = {"QUARKUS_HTTP_HOST": "127.0.0.1", "QUARKUS_HTTP_PORT": str(port)}
+        # Its management interface would listen on port 9000 of all addresses, and end a second registry on the machine.
+        settings = {
+            "QUARKUS_HTTP_HOST": "127.0.0.1", "QUARKUS_HTTP_PORT": str(port), "QUARKUS_MANAGEMENT_HOST": "127.0.0.1",
+            "QUARKUS_MANAGEMENT_PORT": str(free_port()),
+        }  # fmt: skip
         command = ["setpriv", "--pdeathsig", "KILL", str(java), "-Xmx384m", "-jar", str(_FOLDER / "quarkus-run.jar")]
         with (Path(self._folder.name) / "log").open("wb") as log:
             self._process = subprocess.Popen(

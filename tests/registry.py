@@ -32,6 +32,7 @@ class LocalRegistry:
         asked: paths of the GETs so far.
         wanted: what the header Authorization must be; empty: anything.
         fault: instead of answering: `slow`, `redirect`, `huge`, `page` (HTML), or an HTTP status.
+        garbles: whether it decodes the serialized bytes as UTF-8, as Apicurio's does where a schema has no package.
         serializes: whether it gives Protobuf's schemas in that form, as Confluent's does; else as they were registered; None: it
             fails when it is asked to, as Apicurio's does where a schema has a package.
     """
@@ -42,6 +43,7 @@ class LocalRegistry:
         self.asked: list[str] = []
         self.wanted, self.fault = "", ""
         self.serializes: bool | None = True
+        self.garbles = False
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -119,7 +121,7 @@ class LocalRegistry:
             return self.answer(to, int(self.fault), {"error_code": 50001, "message": "Error in the backend data store"})
         path, _, query = to.path.partition("?")
         number = re.fullmatch(r"/schemas/ids/(\d+)", path)
-        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+)", path)
+        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+|latest)", path)
         if query and self.serializes is None:
             return self.answer(to, 500, {"error_code": 500, "message": "expected M.proto to have a path ending with t/M.proto"})
         written = self._serialized if query == "format=serialized" and self.serializes else lambda item: item
@@ -128,8 +130,10 @@ class LocalRegistry:
         if number:
             return self.answer(to, 404, {"error_code": 40403, "message": "Schema not found"})
         ids = self.subjects.get(unquote(version[1])) if version else None
-        if version and ids and int(version[2]) <= len(ids):
-            return self.answer(to, 200, {"subject": unquote(version[1]), **written(self.schemas[ids[int(version[2]) - 1]])})
+        at = (len(ids or ()) if version[2] == "latest" else int(version[2])) if version else 0
+        if version and ids and at <= len(ids):
+            own = {"subject": unquote(version[1]), "version": at, "id": ids[at - 1]}
+            return self.answer(to, 200, {**own, **written(self.schemas[ids[at - 1]])})
         return self.answer(to, 404, {"error_code": 40401 if not ids else 40402, "message": "Not found"})
 
     def _serialized(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +152,8 @@ class LocalRegistry:
         data, name = compiled(item["schema"], others)
         (made,) = [file for file in FileDescriptorSet.FromString(data).file if file.name == name]
         made.name = "default"  # what Confluent's calls a schema that was registered without a name
-        return {**item, "schema": base64.b64encode(made.SerializeToString()).decode()}
+        raw = made.SerializeToString()
+        return {**item, "schema": raw.decode("utf-8", "replace") if self.garbles else base64.b64encode(raw).decode()}
 
 
 def register(url: str, subject: str, schema: Any, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:

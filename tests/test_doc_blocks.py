@@ -30,6 +30,7 @@ _KPIPE = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?kpipe(?: (.*))?$")
 #: Pages whose statements are executed, in order, by the test of that name.
 EXECUTED_SQL = {
     "docs/tutorial/sql.md": "tests/kpipe_assets/guides/test_sql_guide.py",
+    "docs/tutorial/postgres-to-lake.md": "tests/kpipe_assets/guides/test_postgres_to_lake.py",
     "docs/reference/statements.md": "tests/kpipe_assets/guides/test_sql_guide.py",
     "docs/how-to/coming-from-singlestore.md": "tests/kpipe_assets/guides/test_migration_guides.py",
 }

@@ -84,14 +84,14 @@ class Format(Model):
         null_quoted: whether that text is NULL in quotes, too.
         skip_lines: number of first lines of every record to leave out.
         definition: the schema (`schema` in YAML) of Avro, Protobuf or JSON Schema, as text.
-        registry: address of a schema registry; with Debezium records and keys are Avro.
+        registry: address of a schema registry; with Debezium records and keys are Avro or Protobuf.
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
         envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
-        types: for Debezium without schemas, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
+        types: for Debezium without schemas or in Protobuf, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
             or `org.apache.kafka.connect.data.Decimal(2)`.
         unavailable: for Debezium, the placeholder of a value that an update did not change (`unavailable.value.placeholder`).
     """

@@ -40,9 +40,9 @@ class TopicOut(Model):
     Attributes:
         brokers: `host:port` of the cluster that is written, comma-separated or a list.
         topic: topic that rows are written to; it must exist.
-        format: format of a record's value: `json`, an object of all columns; `avro`, a record of them, with a schema in
-            the registry; `raw`, the column `value` unchanged.
-        registry: address of the schema registry: required for `avro`; with `json`, records have a JSON Schema.
+        format: format of a record's value: `json`, an object of all columns; `avro` or `protobuf`, a record or message of
+            them, with a schema in the registry; `raw`, the column `value` unchanged.
+        registry: address of the schema registry: required for `avro` and `protobuf`; with `json`, records have a JSON Schema.
         config: librdkafka's settings, with the same list as `source.config`.
         dead_letters: topic of the dead letters; None: the topic's name followed by `.dead-letters`. Created if missing.
         ledger: topic of the ledger; None: `kpipe-ledger-` and the pipeline's name. Created if missing.
@@ -51,7 +51,7 @@ class TopicOut(Model):
 
     brokers: str | list[str] | None = None
     topic: str | None = None
-    format: Literal["json", "avro", "raw"] = "json"
+    format: Literal["json", "avro", "protobuf", "raw"] = "json"
     registry: str | None = None
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     dead_letters: str | None = None
@@ -213,11 +213,11 @@ def check_outlet(into: Model, kind: str) -> None:
 
 def _check_registry(into: Model, kind: str) -> None:
     form, registry = getattr(into, "format", None), getattr(into, "registry", None)
-    if kind == "kafka" and registry is None and form == "avro":
-        msg = "format: avro needs registry"
+    if kind == "kafka" and registry is None and form in ("avro", "protobuf"):
+        msg = f"format: {form} needs registry"
         raise ValueError(msg)
     if kind == "kafka" and registry is not None and form == "raw":
-        msg = "registry: expected format json or avro, found raw"
+        msg = "registry: expected format json, avro or protobuf, found raw"
         raise ValueError(msg)
 
 

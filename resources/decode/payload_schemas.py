@@ -55,7 +55,7 @@ class Written(Generic[Reader]):
 
     Args:
         kind: the format, with a `registry` or a schema of its own.
-        name: the registry's name for the type of schema: AVRO, PROTOBUF or JSON.
+        name: the registry's name for the type of schema: AVRO, PROTOBUF or JSON; or those that are read.
         make: creates the reader of a schema; raises Unfit.
         access: settings of the registry.
 
@@ -63,8 +63,11 @@ class Written(Generic[Reader]):
         InvalidPipeline: the registry's address is invalid.
     """
 
-    def __init__(self, kind: Format, name: str, make: Callable[[Schema], Reader], access: Access | None) -> None:
-        self._name, self._make, self._schema = name, make, kind.definition
+    def __init__(
+        self, kind: Format, name: str | tuple[str, ...], make: Callable[[Schema], Reader], access: Access | None
+    ) -> None:
+        self._names = (name,) if isinstance(name, str) else name
+        self._make, self._schema = make, kind.definition
         self._registry = registry(kind.registry, access or Access()) if kind.registry is not None else None
         self._made: OrderedDict[int, Reader | Unfit] = OrderedDict()
 
@@ -107,11 +110,13 @@ class Written(Generic[Reader]):
 
     def _fetch(self, number: int, fetch: bool) -> Schema:
         if self._registry is None:
-            return Schema(self._name, self._schema or "")
+            return Schema(self._names[0], self._schema or "")
         # Descriptors need no compiler. A registry that cannot serialize them returns the text of the .proto file.
-        schema = self._registry.schema(number, "serialized" if self._name == "PROTOBUF" else "", fetch)
-        if schema.kind != self._name:
-            raise Unfit(f"wrong type of schema: expected {self._name}, found {schema.kind[:40]}")
+        schema = self._registry.schema(number, "serialized" if self._names == ("PROTOBUF",) else "", fetch)
+        if schema.kind not in self._names:
+            raise Unfit(f"wrong type of schema: expected {' or '.join(self._names)}, found {schema.kind[:40]}")
+        if schema.kind == "PROTOBUF" and len(self._names) > 1:
+            schema = self._registry.schema(number, "serialized")
         return schema
 
 

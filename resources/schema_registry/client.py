@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -22,15 +21,14 @@ from urllib.parse import quote, urlsplit
 from kpipe.errors import CredentialsRefused, RegistryFailed, SourceError
 from resources.net.connections import Connections
 from resources.net.http import HttpFailed, TooLarge, TooSlow, ask, authorization
+from resources.schema_registry import schemas
 from resources.schema_registry.config import Access, address
+from resources.schema_registry.schemas import Fetch, NotFound, Schema, UnknownSchema
 from resources.secrets import redact
 
 __all__ = ["Registry", "Schema", "SchemaRejected", "UnknownSchema", "registry"]
 
-# Limits for one schema with all of its references: bytes, number of references, and time as a multiple of one request's
-# time limit. The registry stores a schema in one Kafka record, 1 MB by default.
-_LARGEST = 8 << 20
-_MOST_REFERENCES = 200
+# Time limit for one schema with all of its references, as a multiple of one request's.
 _PATIENCE = 6
 # Seconds before an unknown id is requested again: it may be registered later, and hostile records can contain many ids.
 _FORGET_S = 10.0
@@ -41,32 +39,8 @@ _UNKNOWN = {40401, 40402, 40403}
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
-class UnknownSchema(Exception):
-    """The registry does not have the schema, or the schema cannot be used. The record is invalid; the text has the reason."""
-
-
 class SchemaRejected(SourceError):
     """The registry rejects a schema that is to be registered."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A schema and its references.
-
-    Attributes:
-        kind: `AVRO`, `PROTOBUF` or `JSON`.
-        text: the schema as registered.
-        references: (name, text) of direct and indirect references, each after its own references.
-    """
-
-    kind: str
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Number of characters of all texts."""
-        return len(self.text) + sum(len(name) + len(text) for name, text in self.references)
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +118,7 @@ class Registry:
         body = {"schema": text, **({"schemaType": kind} if kind != "AVRO" else {})}
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        status, found = self._ask(path, ends, _LARGEST, json.dumps(body).encode())
+        status, found = self._ask(path, ends, schemas.LARGEST, json.dumps(body).encode())
         answer = _object(found) or {}
         number = answer.get("id")
         if status == 200 and isinstance(number, int) and 0 <= number < 1 << 32:
@@ -158,6 +132,31 @@ class Registry:
         if status in (401, 403):
             raise self._refused(status)
         raise RegistryFailed(f"schema registry {self._url}: expected the id of a schema, found HTTP {status}", _HINT)
+
+    def latest(self, subject: str, form: str = "") -> tuple[int, Schema] | None:
+        """Return the newest version of a subject with its id; None: the subject has no version. It is not cached.
+
+        Args:
+            subject: the subject.
+            form: as in `schema`.
+
+        Raises:
+            UnknownSchema: a reference does not exist, or the schema is too large.
+            CredentialsRefused: the registry rejects the credentials.
+            RegistryFailed: the registry did not answer, or with neither a schema nor "not found" (retriable).
+        """
+        ends = time.monotonic() + _PATIENCE * self._access.timeout_s
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        try:
+            found = Fetch(self._get, path, f"subject {subject}", f"?format={form}" if form else "", ends).numbered()
+            if not form or not found[1].is_garbled:
+                return found
+        except NotFound:
+            return None
+        except _NotASchema:
+            if not form:
+                raise
+        return self.latest(subject)  # see `_fetch`
 
     def _refused(self, status: int) -> CredentialsRefused:
         return CredentialsRefused(
@@ -189,14 +188,17 @@ class Registry:
         coming.set_result(found)
 
     def _fetch(self, number: int, form: str) -> Schema:
+        path, what = f"/schemas/ids/{number}", f"schema {number}"
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         try:
-            return _Fetch(self._get, number, f"?format={form}" if form else "", ends).schema()
+            found = Fetch(self._get, path, what, f"?format={form}" if form else "", ends).schema()
+            if not form or not found.is_garbled:
+                return found
         except _NotASchema:
             if not form:
                 raise
-            # Apicurio 3.3.3 returns HTTP 500 for the descriptors of a schema with a package.
-            return _Fetch(self._get, number, "", ends).schema()
+        # Apicurio 3.3.3 returns HTTP 500 for the descriptors of a schema with a package, else their bytes decoded as UTF-8.
+        return Fetch(self._get, path, what, "", ends).schema()
 
     def _get(self, path: str, what: str, ends: float, largest: int) -> tuple[dict[str, Any], int]:
         """Return the JSON object of an answer, and its size in bytes."""
@@ -205,7 +207,7 @@ class Registry:
         if status == 200 and answer is not None:
             return answer, len(body)
         if status == 404 and answer is not None and answer.get("error_code") in _UNKNOWN:
-            raise UnknownSchema(f"{what} is not in the registry")
+            raise NotFound(f"{what} is not in the registry")
         if status in (401, 403):
             raise self._refused(status)
         if 300 <= status < 400:
@@ -225,7 +227,7 @@ class Registry:
             answer = ask(self._pool, method, self._url + path, {**headers, **kind}, limit_s, largest, sent)
         except TooLarge:
             raise UnknownSchema(
-                f"the registry's answers for the schema and its references have more than {_LARGEST:,} bytes"
+                f"the registry's answers for the schema and its references have more than {schemas.LARGEST:,} bytes"
             ) from None
         except TooSlow:
             raise RegistryFailed(f"schema registry {self._url}: did not answer within {access.timeout_s:g} s", _HINT) from None
@@ -250,50 +252,6 @@ class Registry:
         return {"ssl_context": context}
 
 
-class _Fetch:
-    """A request for one schema and its references, with limits of bytes, requests and time for all of them.
-
-    Args:
-        get: sends a request; takes the path, the subject of an error, the deadline and the largest size in bytes.
-        number: the schema id.
-        query: the query string of each request.
-        ends: the deadline, in monotonic seconds.
-    """
-
-    def __init__(self, get: Callable[[str, str, float, int], tuple[dict[str, Any], int]], number: int, query: str, ends: float):
-        self._get, self._number, self._query, self._ends = get, number, query, ends
-        self._left = _LARGEST
-        self._found: dict[tuple[str, int], tuple[str, str]] = {}
-
-    def schema(self) -> Schema:
-        """Fetch the schema; raises as `Registry.schema`."""
-        answer = self._request(f"/schemas/ids/{self._number}", f"schema {self._number}")
-        self._references(answer, ())
-        return Schema(str(answer.get("schemaType") or "AVRO"), _text(answer, self._number), tuple(self._found.values()))
-
-    def _request(self, path: str, what: str) -> dict[str, Any]:
-        answer, size = self._get(path + self._query, what, self._ends, self._left)
-        self._left -= size
-        return answer
-
-    def _references(self, answer: dict[str, Any], above: tuple[tuple[str, int], ...]) -> None:
-        listed: Any = answer.get("references") or []
-        for item in listed if isinstance(listed, list) else [listed]:
-            try:
-                name, subject, version = str(item["name"]), str(item["subject"]), int(item["version"])
-            except (KeyError, TypeError, ValueError, OverflowError):
-                raise UnknownSchema(f"schema {self._number}: invalid references: expected name, subject and version") from None
-            key = subject, version
-            if key in self._found:
-                continue
-            if key in above or len(self._found) + len(above) >= _MOST_REFERENCES:
-                raise UnknownSchema(f"schema {self._number}: it refers to itself, or has more than {_MOST_REFERENCES} references")
-            what = f"schema {self._number} refers to {subject!r} version {version}, which"
-            inner = self._request(f"/subjects/{quote(subject, safe='')}/versions/{version}", what)
-            self._references(inner, (*above, key))
-            self._found[key] = name, _text(inner, self._number)
-
-
 class _NotASchema(RegistryFailed):
     """The registry's answer is not a schema."""
 
@@ -307,10 +265,3 @@ def _object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _text(answer: dict[str, Any], number: int) -> str:
-    text = answer.get("schema")
-    if not isinstance(text, str):
-        raise UnknownSchema(f"schema {number}: the registry's answer has no field `schema`")
-    return text

@@ -10,16 +10,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from kpipe.definition.formats import Format
+import numpy as np
+
 from resources.decode.avro.rows import Reader
 from resources.decode.avro.schema_plan import plan
 from resources.decode.block import Payloads
 from resources.decode.json.rows import Reject
-from resources.decode.payload_schemas import Unfit, Written
+from resources.decode.payload_schemas import Unfit
 from resources.schema_registry.client import Schema
-from resources.schema_registry.config import Access
 
-__all__ = ["AvroDocuments"]
+__all__ = ["AvroMessages"]
 
 Made = TypeVar("Made")
 
@@ -36,8 +36,8 @@ _LOGICAL = {
 }  # fmt: skip
 
 
-class _Known(Generic[Made]):
-    """One writer's schema.
+class AvroMessages(Generic[Made]):
+    """Messages of one writer's schema.
 
     Args:
         schema: as the registry returned it.
@@ -59,43 +59,14 @@ class _Known(Generic[Made]):
         plain = [(name, json.dumps(_without_logical(json.loads(text)))) for name, text in schema.references]
         self._reader = Reader(plan(json.dumps(_without_logical(json.loads(schema.text))), plain))
 
-    def read(self, datum: bytes) -> Any:
-        """Return the value as in Connect's JSON.
-
-        Raises:
-            Reject: the bytes are not one datum of the schema.
-        """
-        return _valued(self._reader.document(datum), self._schema)
-
-
-class AvroDocuments(Generic[Made]):
-    """Reader of messages with a registry's prefix.
-
-    Args:
-        kind: the format.
-        make: creates what a schema of Connect is for; raises Reject.
-        access: settings of the registry.
-    """
-
-    def __init__(self, kind: Format, make: Callable[[Any], Made], access: Access | None) -> None:
-        self._written: Written[_Known[Made]] = Written(kind, "AVRO", lambda schema: _Known(schema, make), access)
-
-    def read(self, payloads: Payloads) -> Iterator[tuple[int, Any, Made | None]]:
-        """Yield for each message its position, its value and what belongs to its schema; see `Documents`.
-
-        Raises:
-            RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
-        """
-        for chosen, skip, known in self._written.groups(payloads):
-            for at in chosen.tolist():
-                if isinstance(known, str):
-                    yield at, Reject(known), None
-                    continue
-                try:
-                    value = known.read(payloads[at][skip:])
-                except Reject as error:
-                    value = error
-                yield at, value, known.made
+    def read(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Iterator[tuple[int, Any, Made | None]]:
+        """Yield position, value, and what belongs to the schema, of each chosen payload; see `Documents` (events.py)."""
+        for at in chosen.tolist():
+            try:
+                value = _valued(self._reader.document(payloads[at][skip:]), self._schema)
+            except Reject as error:
+                value = error
+            yield at, value, self.made
 
 
 class _Connect:

@@ -106,7 +106,7 @@ class Changes:
 
     def __init__(self, kind: Format, access: Access | None = None) -> None:
         self._envelope = ENVELOPES[kind.envelope]
-        self._documents = _documents(kind, self._envelope.plans, access)
+        self._documents = _documents(kind, self._envelope.plans, access, rows=True)
 
     def read(self, payloads: Payloads) -> Iterator[tuple[int, Change | Reject]]:
         """Yield the position of each value, and the change or the reason why it is invalid."""
@@ -124,7 +124,7 @@ class Keys:
     """Reader of keys; for arguments see `Changes`."""
 
     def __init__(self, kind: Format, access: Access | None = None) -> None:
-        self._documents = _documents(kind, plan, access)
+        self._documents = _documents(kind, plan, access, rows=False)
         self._prefix = ENVELOPES[kind.envelope].prefix
 
     def _named(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,12 +143,12 @@ class Keys:
         return images
 
 
-def _documents(kind: Format, make: Callable[[Any], Made], access: Access | None) -> Documents[Made]:
+def _documents(kind: Format, make: Callable[[Any], Made], access: Access | None, rows: bool) -> Documents[Made]:
     if kind.registry is None:
         return JsonDocuments(make)
-    from resources.decode.debezium.avro_documents import AvroDocuments
+    from resources.decode.debezium.registry_documents import RegistryDocuments
 
-    return AvroDocuments(kind, make, access)
+    return RegistryDocuments(kind, make, access, rows)
 
 
 def unavailable_values(placeholder: str) -> Callable[[Any], bool]:

@@ -60,6 +60,11 @@ class Files:
         for name in files:
             self._add(name, ())
 
+    @property
+    def root(self) -> FileDescriptorProto:
+        """The schema's own file."""
+        return self._root
+
     def written(self) -> str:
         """Return a descriptor set of the files, in base64."""
         return b64encode(FileDescriptorSet(file=self._files.values()).SerializeToString()).decode()

@@ -10,18 +10,17 @@ import json
 import re
 import struct
 from collections.abc import Callable
-from decimal import Context
 from typing import Any
 
 import pyarrow as pa
 
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
+from resources.destinations.kafka_sink.binary_encoding import decimal_bytes, plain, varint
 
 __all__ = ["AvroValues"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_EXACT = Context(prec=100)
 _NULL, _SET, _END = b"\0", b"\2", b"\0"  # branches of the union of null and a type; the end of an array's or map's blocks
 _Encode = Callable[[Any], bytes]
 
@@ -53,7 +52,7 @@ class AvroValues:
                 parts.append([_NULL] * block.num_rows)
                 continue
             column = block.column(at[name])
-            values = column.cast(_plain(column.type)).to_pylist()
+            values = column.cast(plain(column.type)).to_pylist()
             parts.append([_NULL if value is None else _SET + encode(value) for value in values])
         return [b"".join(row) for row in zip(*parts, strict=True)] if parts else [b""] * block.num_rows
 
@@ -104,18 +103,7 @@ def _scalar(kind: str, name: str) -> tuple[Any, _Encode]:
 def _long(value: Any) -> bytes:
     """Encode an integer of 64 bits: zigzag, then 7 bits a byte."""
     number = int(value)
-    number = (number << 1) ^ (number >> 63)
-    if number < 128:
-        return _SMALL[number]
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
-
-
-_SMALL = [bytes((number,)) for number in range(128)]
+    return varint((number << 1) ^ (number >> 63))
 
 
 def _bytes(value: bytes) -> bytes:
@@ -127,13 +115,8 @@ def _text(value: Any) -> bytes:
 
 
 def _decimal(scale: int) -> _Encode:
-    def encode(value: Any) -> bytes:
-        number = int(value) if isinstance(value, int | str) else int(_EXACT.scaleb(value, scale))
-        if isinstance(value, int | str):
-            number *= 10**scale
-        return _bytes(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
-
-    return encode
+    encode = decimal_bytes(scale)
+    return lambda value: _bytes(encode(value))
 
 
 def _array(encode: _Encode) -> _Encode:
@@ -159,23 +142,6 @@ def _members(fields: list[tuple[str, _Encode]]) -> _Encode:
         return b"".join(_NULL if item is None else _SET + encode(item) for item, encode in found)
 
     return record
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type with integers in place of times: Python's dates end with the year 9999."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return pa.int64()
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _plain(kind.item_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_type))
-    return pa.list_(_plain(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _logical(kind: str, logical: str) -> dict[str, str]:

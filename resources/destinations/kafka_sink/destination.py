@@ -30,6 +30,7 @@ from resources.destinations.kafka_sink.ordered_rows import blocks, check, writte
 from resources.destinations.kafka_sink.producer import Overtaken, Writer
 from resources.destinations.kafka_sink.reader import KafkaSinkReader
 from resources.destinations.kafka_sink.registered_values import RegisteredValues
+from resources.destinations.kafka_sink.rejected_rows import Misfits, misfits
 from resources.destinations.kafka_sink.timestamp_check import Times, check_times
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.schema_evolution import grown
@@ -154,8 +155,12 @@ class KafkaDestination(KafkaSinkReader):
             writer.begin()
             begun, began = True, time.monotonic()
             steps.enter("data")  # 6: not yet visible to readers of committed records
-            for messages in written(commit, Writes(rows, deletes), shape, known) if files else ():
-                writer.write(messages)
+            try:
+                for messages in written(commit, Writes(rows, deletes), shape, known) if files else ():
+                    writer.write(messages)
+            except Misfits:
+                assert encode is not None
+                raise misfits(commit, rows, encode, self.table) from None
             steps.enter("dead_letters")  # 7: also not visible yet
             for file in dead:
                 for block in blocks(file):

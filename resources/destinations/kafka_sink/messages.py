@@ -47,7 +47,7 @@ class Shape:
         pipeline: its name.
         topic: name of the topic that it writes.
         partitions: number of its partitions.
-        kind: `json`, `avro` or `raw`.
+        kind: `json`, `avro`, `protobuf` or `raw`.
         key: columns of the record's key; empty: the source record's key, if rows contain it.
         encode: returns the values of rows with these columns; None: JSON.
     """

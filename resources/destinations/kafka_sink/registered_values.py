@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -15,10 +15,12 @@ from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from resources.destinations.json_documents import documents
 from resources.destinations.kafka_sink.avro_values import AvroValues
 from resources.destinations.kafka_sink.cluster import Cluster, unreachable
-from resources.schema_registry.client import registry
+from resources.schema_registry.client import Registry, registry
 from resources.schema_registry.config import check_address
 
 __all__ = ["RegisteredValues", "json_schema"]
+
+_T = TypeVar("_T")
 
 
 class RegisteredValues:
@@ -37,6 +39,7 @@ class RegisteredValues:
         self._url, self._kind, self._cluster = into.registry, into.format, cluster
         self._subject = f"{into.topic}-value"
         self._ids: dict[str, int] = {}
+        self._protobuf: tuple[Columns, Callable[[pa.Table, Columns], list[bytes]]] | None = None
         try:
             check_address(self._url, cluster.registry_access(read=False), "into.registry")
         except InvalidPipeline as error:
@@ -52,7 +55,12 @@ class RegisteredValues:
             SchemaConflict: a column has no counterpart in the schema.
             DestinationError: the registry rejects the schema or the credentials.
             DestinationBusy: the registry did not answer.
+            NotAvailable: a Protobuf schema is text, and the compiler is not installed.
+
+        The function raises Misfits (rejected_rows.py) for rows that the schema cannot represent.
         """
+        if self._kind == "protobuf":
+            return self._of_protobuf(columns)
         if self._kind == "avro":
             avro = AvroValues(columns)
             prefix = self._prefix("AVRO", avro.schema)
@@ -62,14 +70,27 @@ class RegisteredValues:
 
     def _prefix(self, kind: str, schema: str) -> bytes:
         if schema not in self._ids:
-            try:
-                access = self._cluster.registry_access()
-                number = registry(self._url, access).register(self._subject, kind, schema)
-            except SourceError as error:
-                raise unreachable(f"topic {self._subject.removesuffix('-value')}", error, self._cluster.rotates) from None
+            number = self._asked(lambda registry: registry.register(self._subject, kind, schema))
             self._ids.clear()
             self._ids[schema] = number
         return b"\0" + self._ids[schema].to_bytes(4, "big")
+
+    def _of_protobuf(self, columns: Columns) -> Callable[[pa.Table, Columns], list[bytes]]:
+        if self._protobuf is None or self._protobuf[0] != columns:
+            from resources.destinations.kafka_sink.protobuf_subject import message_of
+            from resources.destinations.kafka_sink.protobuf_values import ProtobufValues
+
+            number, message = self._asked(lambda registry: message_of(registry, self._subject, columns))
+            # After the id, the index of the message type: a zero is the first one.
+            values, prefix = ProtobufValues(columns, message), b"\0" + number.to_bytes(4, "big") + b"\0"
+            self._protobuf = columns, lambda block, _: [prefix + value for value in values.rows(block)]
+        return self._protobuf[1]
+
+    def _asked(self, ask: Callable[[Registry], _T]) -> _T:
+        try:
+            return ask(registry(self._url, self._cluster.registry_access()))
+        except SourceError as error:
+            raise unreachable(f"topic {self._subject.removesuffix('-value')}", error, self._cluster.rotates) from None
 
 
 def json_schema(columns: Columns) -> str:

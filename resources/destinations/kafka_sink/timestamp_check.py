@@ -14,9 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit
-from kpipe.errors import SchemaConflict
-from kpipe.topics import PartitionId
-from resources.destinations.sql.row_rejections import by_steps
+from resources.destinations.kafka_sink.rejected_rows import NAMES, RejectedRows
 from resources.destinations.staged_file_check import Proven
 
 __all__ = ["Times", "check_times"]
@@ -84,31 +82,19 @@ def check_times(commit: Commit, files: Sequence[Proven], topic: str, times: Time
     """
     if times == Times():
         return
-    found: dict[PartitionId, dict[int, str]] = {}
-    named = {(step.source.topic.name, step.source.partition): step.source for step in commit.steps}
-    by_number, first = by_steps(commit), ""
+    rejected = RejectedRows(commit)
     for file in files:
-        names = [f"_kafka_{name}" for name in ("timestamp", "partition", "offset", "topic") if f"_kafka_{name}" in file.names]
+        names = [name for name in ("_kafka_timestamp", *NAMES) if name in file.names]
         if names[:1] != ["_kafka_timestamp"]:
             continue
         with pq.ParquetFile(file.path) as parquet:
             for block in parquet.iter_batches(batch_size=_BLOCK, columns=names):
                 micros = block.column("_kafka_timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
                 for at, reason in times.refused(micros, now).items():
-                    first = first or reason
-                    row = {name: block.column(name)[at].as_py() for name in names[1:]}
-                    number, offset = row["_kafka_partition"], row["_kafka_offset"]
-                    if offset is None:
-                        continue
-                    where = named.get((row["_kafka_topic"], number)) if "_kafka_topic" in row else by_number(number, offset)
-                    if where is not None:
-                        found.setdefault(where, {})[offset] = reason
-    if first:
-        error = SchemaConflict(
-            f"topic {topic}: batch {commit.id}: {first if not found else 'nothing was written'}",
+                    rejected.add(block, at, reason)
+    if rejected:
+        raise rejected.error(
+            topic,
             f"raise the setting (kafka-configs.sh --alter --entity-type topics --entity-name {topic}), or set its"
             " message.timestamp.type to LogAppendTime",
-            first,
         )
-        error.name(found)
-        raise error

@@ -19,7 +19,7 @@ from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
 from resources.decode.factory import decoder
 from resources.kafka.client_config import client_config, registry_access, secrets
-from resources.schema_registry import client
+from resources.schema_registry import client, schemas
 from resources.schema_registry.client import Registry, UnknownSchema
 from resources.schema_registry.config import Access, address, check_registry
 from tests.registry import LocalRegistry, framed, register
@@ -186,7 +186,7 @@ def test_files_of_tls_that_cannot_be_read(tmp_path: Path) -> None:
 def test_schemas_that_refer_to_others_have_one_limit_of_bytes(
     local_registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_LARGEST", 10_000)
+    monkeypatch.setattr(schemas, "LARGEST", 10_000)
     refers = []
     for n in range(20):
         register(local_registry.url, f"s{n}", {"type": "enum", "name": f"E{n}", "symbols": ["A"], "doc": "x" * 3000})
@@ -289,3 +289,15 @@ def test_a_block_of_made_up_ids_costs_few_requests(local_registry: LocalRegistry
         == 1
     )
     assert len(local_registry.asked) <= 2 + 16, "and the second block none: they are remembered for some seconds"
+
+
+def test_the_newest_version_of_a_subject_is_asked_for_each_time(local_registry: LocalRegistry) -> None:
+    ours, name = Registry(local_registry.url), named()
+    assert ours.latest(name) is None
+    for number in (1, 2):
+        first = register(local_registry.url, name, {**RECORD, "doc": str(number)})
+        found = ours.latest(name)
+        assert found is not None and (found[0], found[1].kind, json.loads(found[1].text)["doc"]) == (first, "AVRO", str(number))
+    local_registry.fault = "500"
+    with pytest.raises(RegistryFailed, match="expected a schema, found HTTP 500"):
+        ours.latest(name)

@@ -26,10 +26,11 @@ message Note { string text = 1; }
 """
 
 
-@pytest.fixture(params=["serialized", "text", "refused"])
+@pytest.fixture(params=["serialized", "text", "refused", "garbled"])
 def form(request: pytest.FixtureRequest, local_registry: LocalRegistry) -> str:
-    """A registry that gives descriptors, as Confluent's, one that has only text, and one that fails when asked for more."""
-    local_registry.serializes = {"serialized": True, "text": False}.get(request.param)
+    """A registry that gives descriptors, as Confluent's, one that has only text, and two that fail when asked for more."""
+    local_registry.serializes = {"serialized": True, "text": False, "garbled": True}.get(request.param)
+    local_registry.garbles = request.param == "garbled"
     return str(request.param)
 
 
