@@ -152,3 +152,13 @@ def test_a_block_is_decoded_as_its_payloads_one_by_one() -> None:
     whole = decode(payloads)
     rows = [row for payload in payloads for row in decode([payload]).table.to_pylist()]
     assert whole.table.to_pylist() == rows and [at for at, _ in whole.rejects] == [7]
+
+
+@pytest.mark.parametrize("after", [(", ", ": "), (" ,\n ", " :\t")], ids=["spaces", "lines"])
+def test_a_schema_is_read_whatever_the_spaces_between_members(after: tuple[str, str]) -> None:
+    """Connect writes none; other producers do."""
+    payloads = [json.dumps(json.loads(change("c", {"id": at}, fields=FIELDS)), separators=after).encode() for at in range(3)]
+    keys: list[bytes | None] = [json.dumps(json.loads(key(FIELDS[:1], id=9)), separators=after).encode()] * 2
+    found = decode([*payloads[:2], change("d"), payloads[2]], [None, *keys, None])
+    assert found.table.column("id").to_pylist() == [0, 1, 2] and found.keys.to_pylist() == [{"id": 9, EMPTIES: False}]
+    assert not found.rejects and not found.new_columns
