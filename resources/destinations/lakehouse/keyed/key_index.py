@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kpipe.errors import DestinationError
 from kpipe.schema.columns import Columns, Type
-from resources.destinations.arrow_types import cast
+from resources.destinations.arrow_types import cast, textual
 from resources.destinations.lakehouse.live_files import Deleting, Live, LiveFile, Version
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.file_connection import Connection, quote
@@ -216,9 +216,10 @@ class KeyIndex:
 
 
 def as_staged(block: pa.Table, columns: Sequence[tuple[str, Type]]) -> pa.Table:
-    """Return columns of a block in the types of staged files."""
+    """Return columns of a block in the types of staged files; a TIME that the table has as text stays one."""
     names = {name.lower(): name for name in block.column_names}
-    arrays = [cast(block.column(names[name.lower()]), staged_type(kind)) for name, kind in columns]
+    found = [(block.column(names[name.lower()]), staged_type(kind)) for name, kind in columns]
+    arrays = [cast(column, textual(column.type, kind)) for column, kind in found]
     return pa.table(arrays, names=[name for name, _ in columns])
 
 
