@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -19,7 +20,7 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.delta import deletion_vectors as vectors
 from resources.destinations.delta.live_files import live_adds
-from resources.destinations.delta.log import DeltaState
+from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
@@ -66,8 +67,13 @@ class DeltaKeys:
     _folder: Folder
 
     def version(self, state: DeltaState) -> Version:
-        """Return the identity of the state's content."""
-        return Version(state.about.id, str(state.version), str(state.version - 1))
+        """Return the identity of the state's content. A folder that was restored has other versions of the same number."""
+        return Version(state.about.id, self._identity(state.version), self._identity(state.version - 1))
+
+    def _identity(self, version: int) -> str:
+        data = self._folder.read(entry_name(version)) if version >= 0 else b""
+        found = uuid.uuid4().hex if data is None else hashlib.sha256(data).hexdigest()[:32]  # unknown: like no other
+        return f"{version}:{found}"
 
     def live(self, state: DeltaState) -> Live:
         """Return the files of the version; see `Deleting.live`. A vector counts as a file of deletes of its own."""
