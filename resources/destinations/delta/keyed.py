@@ -25,7 +25,7 @@ from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
-from resources.destinations.lakehouse.live_files import Live, LiveFile, Version
+from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
 
 __all__ = ["DeltaKeys", "Replaced", "upgraded"]
 
@@ -150,13 +150,13 @@ class DeltaKeys:
         made = vectors.write(self._folder, bitmaps) if bitmaps else []
         return [*whole, *(Replaced(add, vector) for add, vector in zip(changed, made, strict=True))]
 
-    def added(self, state: DeltaState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
-        """Return the files that a commit has added; see `Deleting.added`."""
+    def added(self, state: DeltaState, brought: Sequence[Any]) -> Changes:
+        """Return what a commit has changed; see `Deleting.added`."""
         rows = [LiveFile(quote(file.name), file.rows) for file in brought if isinstance(file, Brought)]
         changed = [file for file in brought if isinstance(file, Replaced)]
         new = [_key({**file.add, "deletionVector": file.vector}) for file in changed if file.vector is not None]
         old = [_key(file.add) for file in changed if file.add.get("deletionVector")]
-        return rows, new, old
+        return Changes(rows, new, old, [file.add["path"] for file in changed if file.vector is None])
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
