@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type
 
-__all__ = ["cast", "of_schema", "of_type", "same"]
+__all__ = ["cast", "of_schema", "of_type", "same", "textual"]
 
 _NAMES = {
     pa.bool_(): "BOOLEAN",
@@ -77,12 +77,42 @@ def cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     """Cast a column as Arrow does, but a TIME to text as hh:mm:ss.ffffff up to 24:00:00.000000, at any depth.
 
     Raises:
-        pa.ArrowInvalid: a value does not fit.
+        pa.ArrowInvalid: a value does not fit, or a field's name differs by case only, for which Arrow would write NULL.
         pa.ArrowNotImplementedError: Arrow has no such cast.
     """
+    _check_fields(column.type, wanted)
     if _has_time(column.type):
         column = pa.chunked_array([_timed(chunk, wanted).cast(wanted) for chunk in column.chunks], wanted)
     return column.cast(wanted)
+
+
+def _check_fields(stored: pa.DataType, wanted: pa.DataType) -> None:
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        known = {item.name: item.type for item in wanted}
+        folded = {name.lower(): name for name in known}
+        for item in stored:
+            if item.name in known:
+                _check_fields(item.type, known[item.name])
+            elif (other := folded.get(item.name.lower())) is not None:
+                raise pa.ArrowInvalid(f"field {item.name} differs from the table's field {other} by case only")
+    elif pa.types.is_map(stored) and pa.types.is_map(wanted):
+        _check_fields(stored.item_type, wanted.item_type)
+    elif pa.types.is_list(stored) and pa.types.is_list(wanted):
+        _check_fields(stored.value_type, wanted.value_type)
+
+
+def textual(stored: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return `wanted` with text in place of each TIME that is stored as text: Arrow casts no text to a TIME, DuckDB does."""
+    if pa.types.is_time(wanted) and (pa.types.is_string(stored) or pa.types.is_large_string(stored)):
+        return stored
+    if pa.types.is_struct(wanted) and pa.types.is_struct(stored):
+        known = {item.name: item.type for item in stored}
+        return pa.struct([item.with_type(textual(known.get(item.name, item.type), item.type)) for item in wanted])
+    if pa.types.is_map(wanted) and pa.types.is_map(stored):
+        return pa.map_(wanted.key_type, textual(stored.item_type, wanted.item_type))
+    if pa.types.is_list(wanted) and pa.types.is_list(stored):
+        return pa.list_(textual(stored.value_type, wanted.value_type))
+    return wanted
 
 
 def _has_time(kind: pa.DataType) -> bool:

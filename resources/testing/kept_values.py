@@ -29,9 +29,10 @@ _RULE = KeyRule(("id",), "replace", deletes=True)
 _Write = tuple[int, int, int, "dict[str, Any] | None", set[str]]
 
 
-def _commit(place: Place, ledger: Ledger, writes: list[_Write]) -> Commit:
+def _commit(place: Place, ledger: Ledger, writes: list[_Write], key_name: str = "id") -> Commit:
     """Build a batch of writes: partition, offset, id, row, kept columns."""
-    fields = [(name, arrow(kind)) for name, kind in COLUMNS]
+    columns = Columns(((key_name, COLUMNS.items[0][1]), *COLUMNS.items[1:]))
+    fields = [(name, arrow(kind)) for name, kind in columns]
     whole = pa.schema([*fields, (UNCHANGED, pa.string()), *COORDINATES.items()])
     keys = pa.schema([fields[0], (EMPTIES, pa.bool_()), *COORDINATES.items()])
     steps = tuple(
@@ -45,15 +46,15 @@ def _commit(place: Place, ledger: Ledger, writes: list[_Write]) -> Commit:
         for number, offset, key, row, kept in mine:
             where = {"_kafka_partition": number, "_kafka_offset": offset, "_kafka_timestamp": offset}
             if row is None:
-                gone.append({"id": key if key >= 0 else None, EMPTIES: key < 0, **where})
+                gone.append({key_name: key if key >= 0 else None, EMPTIES: key < 0, **where})
             else:
                 values = {name: None if name in kept else item for name, item in row.items()}
-                rows.append({"id": key, **values, UNCHANGED: marks(kept), **where})
+                rows.append({key_name: key, **values, UNCHANGED: marks(kept), **where})
         files += [place.file(rows, whole)] if rows else []
         deletes += [place.file(gone, keys)] if gone else []
         counts[step.lane.key] = Counts(messages=len(mine), rows=len(rows), deletes=len(gone), bytes=len(mine))
     return commit_to(
-        TableWrite(columns=COLUMNS, files=tuple(files), deletes=tuple(deletes)),
+        TableWrite(columns=columns, files=tuple(files), deletes=tuple(deletes)),
         counts,
         id=uuid.uuid4().hex,
         pipeline="tweets",
@@ -123,6 +124,19 @@ class KeptValues:
         commit = _commit(place, ledger, [(0, 0, -1, None, set())])
         with pytest.raises(SchemaConflict, match="expected one partition, found 2"):
             two.commit(replace(commit, pipeline="other"))
+
+    def test_a_truncate_finds_keys_of_any_name(self, place: Place) -> None:
+        if not place.keeps:
+            pytest.skip(f"{type(place).__name__}: a TRUNCATE stops the pipeline")
+        for name in ("o", "p", "place", "epoch", "removes", "empties"):
+            destination = place.open(name, f"t_{name}", rule=KeyRule((name,), "replace", deletes=True))
+            destination.commit(begin(name, [0]))
+            row = {"Big Text": "a", "raw": None, "n": 1}
+            for first, writes in ((0, [1, 2]), (2, [3, None, 4])):
+                changes = [(0, first + at, key or -1, row if key else None, set[str]()) for at, key in enumerate(writes)]
+                done = destination.commit(replace(_commit(place, destination.ledger()[1], changes, name), pipeline=name))
+            assert done.commit.totals.deleted == 3, name
+            assert [found[name] for found in place.rows(f"t_{name}")] == [4] and proof(destination).ok, name
 
     def test_a_value_that_no_row_has_is_refused(self, place: Place) -> None:
         if not place.keeps:

@@ -160,20 +160,20 @@ class DebeziumDecoder:
         return Decoded(table, made.rows, made.kept, rejects, made.new_columns, (), gone, keyed, sorted(stops))
 
     def _moved(self, change: Change) -> bool:
-        """Return whether an update changed the key: one record would be a delete and a row."""
+        """Return whether an update changed the key: one record would be a delete and a row. No row has NULL in its key."""
         if not change.old or change.row is None:
             return False
         old = {name.lower(): item for name, item in change.old.items()}
         return any(
-            name.lower() in old and old[name.lower()] != item
+            old.get(name.lower(), item) not in (item, None)
             for name, item in change.row.values.items()
             if name.lower() in self._unique
         )
 
 
 _MOVED = (
-    "an update changed the primary key in one event, which would be a delete and a row",
-    "let Debezium write the topic: it writes two events",
+    "an update changed a column of into.key in one event, which would be a delete and a row",
+    "let Debezium write the topic, which writes two events if the primary key changes, and name that key in into.key",
 )
 _UNKEPT = (
     "an update left out a large value that it did not change: this destination cannot keep the value of the row",

@@ -17,11 +17,17 @@ __all__ = ["ENVELOPES", "Change", "Envelope", "Image"]
 Plans = Mapping[str, Plan]
 
 _ROWS, _OTHERS = ("c", "r", "u"), {"d": "delete", "t": "truncate", "m": "message"}
+_FLAT = {"c": "row", "r": "row", "u": "row", "d": "delete", "t": "truncate"}
 _MAXWELL = {
     **dict.fromkeys(("insert", "update", "bootstrap-insert"), "row"), "delete": "delete",
-    **dict.fromkeys(("bootstrap-start", "bootstrap-complete"), "message"),
+    **dict.fromkeys(("bootstrap-start", "bootstrap-complete", "heartbeat"), "message"),
+    **{f"{what}-{change}": "message" for what in ("database", "table") for change in ("create", "alter", "drop")},
 }  # fmt: skip
-_CANAL = {"INSERT": "row", "UPDATE": "row", "DELETE": "delete", "TRUNCATE": "truncate"}
+_CANAL = {
+    "INSERT": "row", "UPDATE": "row", "DELETE": "delete", "TRUNCATE": "truncate",
+    **dict.fromkeys(("CREATE", "ALTER", "ERASE", "QUERY", "RENAME", "CINDEX", "DINDEX", "GTID", "MHEARTBEAT"), "message"),
+    **dict.fromkeys(("XACOMMIT", "XAROLLBACK"), "message"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Change:
     Attributes:
         what: `row` (insert, update or snapshot), `delete`, `truncate` or `message`.
         row: the row after the change; of a delete the row before it, as far as the source logs it.
-        old: members that an update changed, with their values before, if the envelope has them.
+        old: members before an update, if the envelope has them: all, or only those that it changed.
     """
 
     what: str
@@ -75,7 +81,8 @@ def _debezium(value: Any, plans: Plans | None) -> Change:
         after = value.get("after")
         if not isinstance(after, Mapping):
             raise Reject(f"op {operation} without the row after the change (member after)")
-        return Change("row", Image(after, _of(plans, "after")))
+        old = value.get("before") if operation == "u" else None
+        return Change("row", Image(after, _of(plans, "after")), old if isinstance(old, Mapping) else None)
     if operation not in _OTHERS:
         raise Reject(f"unknown op {operation[:20]!r}: expected c, r, u, d, t or m")
     before = value.get("before") if operation == "d" else None
@@ -104,8 +111,18 @@ def _flat(value: Any, plans: Plans | None) -> Change:
     if not isinstance(value, Mapping):
         raise Reject("not a flattened change event: it is not an object")
     image = Image({name: item for name, item in value.items() if not name.startswith("__")}, _of(plans, "after"))
-    deleted = value.get("__deleted") in (True, "true") or value.get("__op") == "d"
-    return Change("delete" if deleted else "row", image)
+    what = "row" if value.get("__op") is None else _what(_FLAT, value["__op"], "__op")
+    if what == "truncate":
+        return Change(what, None)
+    return Change("delete" if value.get("__deleted") in (True, "true") else what, image)
+
+
+def _what(known: Mapping[str, str], operation: Any, member: str) -> str:
+    """Return what became of the row. An unknown operation might change rows, so it is not a message."""
+    found = known.get(operation) if isinstance(operation, str) else None
+    if found is None:
+        raise Reject(f"unknown {member} {str(operation)[:20]!r}")
+    return found
 
 
 def _flat_plans(schema: Any) -> Plans:
@@ -119,7 +136,7 @@ def _flat_plans(schema: Any) -> Plans:
 def _maxwell(value: Any, _: Plans | None) -> Change:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise Reject("not a change event of Maxwell: it has no member type")
-    what, data, old = _MAXWELL.get(value["type"], "message"), value.get("data"), value.get("old")
+    what, data, old = _what(_MAXWELL, value["type"], "type"), value.get("data"), value.get("old")
     if what == "message":
         return Change(what, None)
     if not isinstance(data, Mapping):
@@ -130,7 +147,7 @@ def _maxwell(value: Any, _: Plans | None) -> Change:
 def _canal(value: Any, _: Plans | None) -> Change:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise Reject("not a flat message of Canal: it has no member type")
-    what, data, old = _CANAL.get(value["type"], "message"), value.get("data"), value.get("old")
+    what, data, old = _what(_CANAL, value["type"], "type"), value.get("data"), value.get("old")
     if what in ("message", "truncate"):
         return Change(what, None)
     if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], Mapping):

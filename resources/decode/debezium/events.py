@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ __all__ = ["Changes", "Documents", "JsonDocuments", "Keys", "unavailable_values"
 Made = TypeVar("Made")
 Out = TypeVar("Out", covariant=True)
 
-_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
+_SCHEMA = b'{"schema":'
+_SPACE, _PAYLOAD = re.compile(r"[ \t\n\r]*"), re.compile(r'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:[ \t\n\r]*')
 _MOST_SCHEMAS = 64
 
 
@@ -87,13 +89,13 @@ class JsonDocuments(Generic[Made]):
 
 
 def _prefix(payload: bytes) -> bytes:
-    """Return the bytes up to the member `payload`; empty if the message is written in another way."""
+    """Return the bytes of a JSON object up to the value of the member `payload`; empty if another member is first."""
     if not payload.startswith(_SCHEMA):
         return b""
     text = payload.decode("utf-8")
-    _, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA))
-    prefix = text[:end].encode() + _PAYLOAD
-    return prefix if payload.startswith(prefix) else b""
+    _, end = json.JSONDecoder().raw_decode(text, _SPACE.match(text, len(_SCHEMA)).end())  # type: ignore[union-attr]
+    found = _PAYLOAD.match(text, end)
+    return text[: found.end()].encode() if found is not None else b""
 
 
 class Changes:

@@ -11,8 +11,8 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Context, Decimal, InvalidOperation
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 from kpipe.schema.columns import BLOB, INSTANT, VARCHAR, Scalar, Type
@@ -23,7 +23,8 @@ __all__ = ["Convert", "as_bytes", "semantic"]
 #: Converts a JSON value that is not null to a staged value; raises Reject.
 Convert = Callable[[Any], Any]
 
-_EXACT = Context(prec=100_000)
+_EXACT = Context(prec=200_000, traps=[InvalidOperation, Inexact])  # PostgreSQL's NUMERIC has up to 147,455 digits
+_MOST_SCALE, _MOST_BITS = 20_000, 1 << 16  # of a schema; longer values have as many bits as their bytes
 _EPOCH = datetime(1970, 1, 1)
 _DAY_US = 86_400_000_000
 _DATE, _TIME, _TIMESTAMP, _INTEGER, _BIGINT = map(Scalar, ("DATE", "TIME", "TIMESTAMP", "INTEGER", "BIGINT"))
@@ -49,7 +50,7 @@ def semantic(name: str, parameters: Mapping[str, str]) -> tuple[Type, Convert] |
     if name == _CONNECT + "Decimal":
         return _decimal(parameters)
     if name == _DATA + "Bits":
-        width = _number(parameters.get("length", "0"), "length")
+        width = _number(parameters.get("length", "0"), "length", 10**9)
         return VARCHAR, lambda value: _bits(as_bytes(value), width)
     return _PLAIN.get(name)
 
@@ -67,15 +68,15 @@ def as_bytes(value: Any) -> bytes:
 def _decimal(parameters: Mapping[str, str]) -> tuple[Type, Convert]:
     if "scale" not in parameters:
         raise Reject("a Decimal without the parameter scale")
-    scale = _number(parameters["scale"], "scale")
-    precision = _number(parameters.get("connect.decimal.precision", str(_MOST_DIGITS)), "connect.decimal.precision")
+    scale = _number(parameters["scale"], "scale", _MOST_SCALE)
+    precision = _number(parameters.get("connect.decimal.precision", str(_MOST_DIGITS)), "connect.decimal.precision", 10**9)
     if not 0 <= scale <= precision <= _MOST_DIGITS or precision == 0:
         return VARCHAR, lambda value: f"{_unscaled(value, scale):f}"
 
     def convert(value: Any) -> Decimal:
         found = _unscaled(value, scale)
-        if abs(found) >= _EXACT.scaleb(Decimal(1), precision - scale):
-            raise Reject(f"{found:f} has more than {precision - scale} digits before the point")
+        if found.copy_abs() >= _EXACT.scaleb(Decimal(1), precision - scale):  # abs() would round
+            raise Reject(f"{str(found)[:40]} has more than {precision - scale} digits before the point")
         return found
 
     return Scalar(f"DECIMAL({precision},{scale})"), convert
@@ -87,34 +88,43 @@ def _unscaled(value: Any, scale: int) -> Decimal:
         try:
             exact = Decimal(getattr(value, "text", str(value)))
             found = exact.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
-        except InvalidOperation as error:
-            raise Reject(f"not a decimal: {str(value)[:40]}") from error
-        if found != exact:
-            raise Reject(f"{str(value)[:40]} has more than {scale} digits after the point")
+        except Inexact as error:
+            raise Reject(f"{_short(value)} has more than {scale} digits after the point") from error
+        except (ArithmeticError, ValueError) as error:
+            raise Reject(f"not a decimal: {_short(value)}") from error
         return found
     raw = as_bytes(value)
     if not raw:
         raise Reject("a decimal without digits")
-    return _EXACT.scaleb(Decimal(int.from_bytes(raw, "big", signed=True)), -scale)
+    try:
+        return _EXACT.scaleb(Decimal(int.from_bytes(raw, "big", signed=True)), -scale)
+    except ArithmeticError as error:
+        raise Reject(f"a decimal of {len(raw)} bytes, which has too many digits") from error
 
 
 def _variable(value: Any) -> str:
     """Return the exact text of a number whose scale is its own."""
-    if not isinstance(value, dict) or not isinstance(value.get("scale"), int):
+    if not isinstance(value, dict) or not isinstance(value.get("scale"), int) or isinstance(value["scale"], bool):
         raise Reject("expected the members scale and value of a VariableScaleDecimal")
-    if abs(value["scale"]) > 20_000:
-        raise Reject(f"a scale of {value['scale']}")
+    if abs(value["scale"]) > _MOST_SCALE:
+        raise Reject(f"a scale beyond {_MOST_SCALE}")
     return f"{_unscaled(value.get('value'), value['scale']):f}"
 
 
-def _number(text: str, name: str) -> int:
-    if not re.fullmatch(r"-?\d{1,9}", str(text)):
-        raise Reject(f"the schema's parameter {name}: not a number: {str(text)[:40]}")
+def _short(value: Any) -> str:
+    return f"a number of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 64 else str(value)[:40]
+
+
+def _number(text: Any, name: str, most: int) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,9}", str(text)) or abs(int(text)) > most:
+        raise Reject(f"the schema's parameter {name}: expected a number up to {most}, found {str(text)[:40]}")
     return int(text)
 
 
 def _bits(raw: bytes, width: int) -> str:
     """Return bits as text, the most significant first. Debezium writes little-endian bytes."""
+    if width < 0 or width > max(_MOST_BITS, 8 * len(raw)):
+        raise Reject(f"{len(raw)} bytes in place of {width} bits")
     found = f"{int.from_bytes(raw, 'little'):b}"
     return found.zfill(width)[-width:] if width else found
 
@@ -178,8 +188,8 @@ def _zoned(value: Any) -> int:
     if value in ("infinity", "-infinity"):
         return (2**63 - 1) * (1 if value == "infinity" else -1)
     found = _iso(value, "a time with a zone in ISO 8601")
-    utc = found.astimezone(timezone.utc).replace(tzinfo=None) if found.tzinfo else found
-    return (utc - _EPOCH) // timedelta(microseconds=1)
+    passed = found.replace(tzinfo=None) - _EPOCH  # a time in UTC may be outside of Python's years
+    return (passed - (found.utcoffset() or timedelta())) // timedelta(microseconds=1)
 
 
 def _iso_timestamp(value: Any) -> int:
@@ -212,7 +222,9 @@ def _document(value: Any) -> str:
     """Check the text of a JSON document, and return it unchanged."""
     text = _text(value)
     try:
-        json.loads(text, parse_constant=_not_json)
+        found = json.loads(text, parse_constant=_not_json)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is not a character
     except (ValueError, RecursionError) as error:
         raise Reject("not JSON") from error
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -19,12 +20,12 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.delta import deletion_vectors as vectors
 from resources.destinations.delta.live_files import live_adds
-from resources.destinations.delta.log import DeltaState
+from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
-from resources.destinations.lakehouse.live_files import Live, LiveFile, Version
+from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
 
 __all__ = ["DeltaKeys", "Replaced", "upgraded"]
 
@@ -66,8 +67,13 @@ class DeltaKeys:
     _folder: Folder
 
     def version(self, state: DeltaState) -> Version:
-        """Return the identity of the state's content."""
-        return Version(state.about.id, str(state.version), str(state.version - 1))
+        """Return the identity of the state's content. A folder that was restored has other versions of the same number."""
+        return Version(state.about.id, self._identity(state.version), self._identity(state.version - 1))
+
+    def _identity(self, version: int) -> str:
+        data = self._folder.read(entry_name(version)) if version >= 0 else b""
+        found = uuid.uuid4().hex if data is None else hashlib.sha256(data).hexdigest()[:32]  # unknown: like no other
+        return f"{version}:{found}"
 
     def live(self, state: DeltaState) -> Live:
         """Return the files of the version; see `Deleting.live`. A vector counts as a file of deletes of its own."""
@@ -144,13 +150,13 @@ class DeltaKeys:
         made = vectors.write(self._folder, bitmaps) if bitmaps else []
         return [*whole, *(Replaced(add, vector) for add, vector in zip(changed, made, strict=True))]
 
-    def added(self, state: DeltaState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
-        """Return the files that a commit has added; see `Deleting.added`."""
+    def added(self, state: DeltaState, brought: Sequence[Any]) -> Changes:
+        """Return what a commit has changed; see `Deleting.added`."""
         rows = [LiveFile(quote(file.name), file.rows) for file in brought if isinstance(file, Brought)]
         changed = [file for file in brought if isinstance(file, Replaced)]
         new = [_key({**file.add, "deletionVector": file.vector}) for file in changed if file.vector is not None]
         old = [_key(file.add) for file in changed if file.add.get("deletionVector")]
-        return rows, new, old
+        return Changes(rows, new, old, [file.add["path"] for file in changed if file.vector is None])
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:

@@ -22,7 +22,7 @@ from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.types import arrow_schema
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
-from resources.destinations.lakehouse.live_files import Live, LiveFile, Version
+from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
 
 __all__ = ["IcebergKeys"]
 
@@ -123,8 +123,8 @@ class IcebergKeys:
             self._data.settle()
         return made
 
-    def added(self, state: IcebergState, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
-        """Return the files that a commit has added; see `Deleting.added`."""
+    def added(self, state: IcebergState, brought: Sequence[Any]) -> Changes:
+        """Return what a commit has changed; see `Deleting.added`."""
         snapshot = state.table.metadata.current_snapshot()
         seq = int(snapshot.sequence_number or 0) if snapshot is not None else 0
         spec = state.table.metadata.default_spec_id
@@ -133,4 +133,4 @@ class IcebergKeys:
             for file in brought
             if isinstance(file, Brought)
         ]
-        return rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)], ()
+        return Changes(rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)])

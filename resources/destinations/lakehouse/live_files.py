@@ -11,7 +11,7 @@ import pyarrow as pa
 from kpipe.batch.batch import Commit
 from resources.table_partitions import Values
 
-__all__ = ["Deleting", "Live", "LiveFile", "Version"]
+__all__ = ["Changes", "Deleting", "Live", "LiveFile", "Version"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,23 @@ class Live:
     deletes: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The files that a commit has added and removed.
+
+    Attributes:
+        files: new files of rows.
+        deletes: paths of new files of deletes.
+        ended: paths of removed files of deletes.
+        removed: paths of removed files of rows.
+    """
+
+    files: Sequence[LiveFile] = ()
+    deletes: Sequence[str] = ()
+    ended: Sequence[str] = ()
+    removed: Sequence[str] = ()
+
+
 class Deleting(Protocol):
     """A table format in which a commit can delete rows by file and position; see `Table`."""
 
@@ -92,5 +109,5 @@ class Deleting(Protocol):
             deleted: positions by partition: any file of the partition, and tables of `path` and `position`, sorted.
         """
 
-    def added(self, state: Any, brought: Sequence[Any]) -> tuple[Sequence[LiveFile], Sequence[str], Sequence[str]]:
-        """Return the files of rows, the files of deletes, and the ended files of deletes of a commit, which made the state."""
+    def added(self, state: Any, brought: Sequence[Any]) -> Changes:
+        """Return what a commit has changed, which made the state."""

@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 
 from kpipe.batch.batch import Commit, Committed, Counts
-from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
@@ -136,9 +135,9 @@ class KeyedLakes(LakeDestination):
         return int(item["commit"]["seq"])
 
     def _advance(self, state: State) -> None:
-        """Bring the index up to date. Best effort: the next commit compares it with the table."""
+        """Bring the index up to date. Best effort, the commit has landed: the next one compares the index with the table."""
         if self._session is not None:
-            with suppress(KpipeError, OSError):
+            with suppress(Exception):
                 self._session.advance(self.lake, state, self._brought)
 
 

@@ -2,8 +2,9 @@
 
 The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought
 up to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes
-are applied. If a file of deletes has disappeared while its rows may be back, the index is built again. DuckDB verifies the
-checksum of each block that it reads, and the number of rows is compared with the stored number.
+are applied. It is built again if a file of deletes has disappeared, as its rows may be back. The same applies if a rollback
+brings a file back to which older deletes may apply. DuckDB verifies the checksum of each block that it reads, and the number of
+rows is compared with the stored number.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -19,8 +20,8 @@ import pyarrow as pa
 
 from kpipe.errors import DestinationError
 from kpipe.schema.columns import Columns, Type
-from resources.destinations.arrow_types import cast
-from resources.destinations.lakehouse.live_files import Deleting, Live, LiveFile, Version
+from resources.destinations.arrow_types import cast, textual
+from resources.destinations.lakehouse.live_files import Changes, Deleting, Live, LiveFile, Version
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import sql_type
@@ -28,8 +29,9 @@ from resources.type_compatibility import COORDINATES
 
 __all__ = ["KeyIndex"]
 
-_FORMAT = "1"
+_FORMAT = "2"
 _WASTE = 1_000_000  # rows that were removed before the index is compacted: DuckDB does not use their space again
+_NUMBERS = {"snapshot", "rows", "written"}
 _PLACES = (("_kafka_partition", "p"), ("_kafka_offset", "o"), ("_kafka_topic", "tn"))
 
 
@@ -59,7 +61,7 @@ class KeyIndex:
         """
         version = lake.version(state)
         known = self._meta()
-        if known.get("key") != self._said or known.get("table") != version.table:
+        if (known.get("key"), known.get("table")) != (self._said, version.table) or not known.keys() >= _NUMBERS:
             self._create(version.table)
             known = self._meta()
         if known["snapshot"] != version.snapshot:
@@ -69,34 +71,24 @@ class KeyIndex:
             self._create(version.table)
             self._renew(lake, state, columns, version)
 
-    def advance(
-        self,
-        lake: Deleting,
-        state: Any,
-        base: str,
-        added: Sequence[LiveFile],
-        deletes: Sequence[str],
-        ended: Sequence[str],
-        removed: str,
-    ) -> None:
+    def advance(self, lake: Deleting, state: Any, base: str, changes: Changes, removed: str) -> None:
         """Apply a commit of kpipe, whose files need not be listed again.
 
         Args:
             lake: the table.
             state: after the commit.
             base: snapshot before the commit.
-            added: new files of rows.
-            deletes: paths of its new files of deletes.
-            ended: paths of files of deletes that new ones replace.
+            changes: its files.
             removed: relation of the deleted rows, as SQL: columns `f`, the id of a file, and `pos`.
         """
         if self._meta()["snapshot"] != base:
             return
         with _Transaction(self._connection) as connection:
-            self._load(lake, state, state.columns, added)
+            self._load(lake, state, state.columns, changes.files)
             connection.execute(f"DELETE FROM idx.rows AS r USING {removed} AS d WHERE r.f = d.f AND r.pos = d.pos")
-            connection.execute("INSERT INTO idx.deletes SELECT unnest($1::VARCHAR[])", [list(deletes)])
-            connection.execute("DELETE FROM idx.deletes WHERE path IN (SELECT unnest($1::VARCHAR[]))", [list(ended)])
+            connection.execute("INSERT INTO idx.deletes SELECT unnest($1::VARCHAR[])", [list(changes.deletes)])
+            for table, paths in (("deletes", changes.ended), ("files", changes.removed)):
+                connection.execute(f"DELETE FROM idx.{table} WHERE path IN (SELECT unnest($1::VARCHAR[]))", [list(paths)])
             self._end(lake.version(state))
         self._compact()
 
@@ -133,10 +125,12 @@ class KeyIndex:
         """Compare the files of the index with those of the state, and apply the difference."""
         live = lake.live(state) if version.snapshot else Live()
         applied = {path for (path,) in self._connection.execute("SELECT path FROM idx.deletes").fetchall()}
-        if applied - live.deletes.keys():  # rows of these deletes may be back
-            self._create(version.table)
-            applied = set()
         known = dict(self._connection.execute("SELECT path, id FROM idx.files").fetchall())
+        latest = max((seq for path, seq in live.deletes.items() if path in applied), default=0)
+        back = latest and any(file.seq <= latest for file in live.files if file.path not in known)
+        if back or applied - live.deletes.keys():  # rows of these deletes may be back, or a file that these deletes apply to
+            self._create(version.table)
+            applied, known = set(), {}
         there = {file.path for file in live.files}
         with _Transaction(self._connection) as connection:
             gone = [number for path, number in known.items() if path not in there]
@@ -216,9 +210,10 @@ class KeyIndex:
 
 
 def as_staged(block: pa.Table, columns: Sequence[tuple[str, Type]]) -> pa.Table:
-    """Return columns of a block in the types of staged files."""
+    """Return columns of a block in the types of staged files; a TIME that the table has as text stays one."""
     names = {name.lower(): name for name in block.column_names}
-    arrays = [cast(block.column(names[name.lower()]), staged_type(kind)) for name, kind in columns]
+    found = [(block.column(names[name.lower()]), staged_type(kind)) for name, kind in columns]
+    arrays = [cast(column, textual(column.type, kind)) for column, kind in found]
     return pa.table(arrays, names=[name for name, _ in columns])
 
 

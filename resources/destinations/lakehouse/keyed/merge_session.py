@@ -203,7 +203,7 @@ class MergeSession:
             return
         if lake.version(state).parent == self._base:
             with suppress(duckdb.Error):
-                self._index.advance(lake, state, self._base, *lake.added(state, brought), _GONE)
+                self._index.advance(lake, state, self._base, lake.added(state, brought), _GONE)
 
     def discard(self) -> None:
         """Close the session, and remove the index that it has used: it is damaged."""

@@ -13,6 +13,8 @@ from resources.destinations.sql.sql_dialect import quote
 
 __all__ = ["expand"]
 
+_EPOCH = '"kpipe: epoch"'  # number of such writes up to a write; no key column has the name by chance
+
 
 def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str, marks: str) -> None:
     """Replace writes that delete all rows by deletes of keys. Their number is that of the table's rows and the batch's writes.
@@ -39,19 +41,18 @@ def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str,
             "write the topic with one partition, or set format.truncate: skip to keep the rows",
         )
     key = ", ".join(quote(name) for name in batch.key)
-    named = [TOPIC] if batch.has_topics else []
-    into = ", ".join([GONE, PLACE, key, "_kafka_partition", "_kafka_offset", *named])
+    where = ["_kafka_partition", "_kafka_offset", *([TOPIC] if batch.has_topics else [])]
     before = f"sum(CASE WHEN {EMPTIED} THEN 1 ELSE 0 END) OVER (ORDER BY _kafka_offset, {PLACE})"
-    more = "".join(f", {name}" for name in named)
-    columns = f"{key}, {GONE} AS removes, coalesce({EMPTIED}, false) AS empties, _kafka_partition AS p, _kafka_offset AS o"
-    session.execute(make.format(name=epochs, select=f"SELECT {columns}, {PLACE} AS place, {before} AS epoch{more} FROM {writes}"))
-    session.execute(make.format(name=marks, select=f"SELECT epoch AS n, p, o, place{more} FROM {epochs} WHERE empties"))
-    mark = "m.place, {0}, m.p, m.o" + "".join(f", m.{name}" for name in named)
+    shared = f"{', '.join(where)}, {PLACE}"
+    columns = f"{key}, {GONE}, coalesce({EMPTIED}, false) AS {EMPTIED}, {shared}, {before} AS {_EPOCH}"
+    session.execute(make.format(name=epochs, select=f"SELECT {columns} FROM {writes}"))
+    session.execute(make.format(name=marks, select=f"SELECT {_EPOCH}, {shared} FROM {epochs} WHERE {EMPTIED}"))
+    at = ", ".join(f"m.{name}" for name in where)
     for relation, condition in (
-        (f"{epochs} AS k", "m.n = k.epoch + 1 AND NOT k.removes"),
-        (f"{quote(batch.table)} AS k", "m.n = 1"),
+        (f"{epochs} AS k", f"m.{_EPOCH} = k.{_EPOCH} + 1 AND NOT k.{GONE}"),
+        (f"{quote(batch.table)} AS k", f"m.{_EPOCH} = 1"),
     ):
-        values = mark.format(", ".join(f"k.{quote(name)}" for name in batch.key))
-        rows = f"SELECT DISTINCT true, {values} FROM {relation} JOIN {marks} AS m ON {condition}"
-        session.execute(f"INSERT INTO {writes} ({into}) {rows}")
+        values = ", ".join(f"k.{quote(name)}" for name in batch.key)
+        rows = f"SELECT DISTINCT true, m.{PLACE}, {values}, {at} FROM {relation} JOIN {marks} AS m ON {condition}"
+        session.execute(f"INSERT INTO {writes} ({GONE}, {PLACE}, {key}, {', '.join(where)}) {rows}")
     session.execute(f"DELETE FROM {writes} WHERE {EMPTIED}")

@@ -152,3 +152,26 @@ def test_a_block_is_decoded_as_its_payloads_one_by_one() -> None:
     whole = decode(payloads)
     rows = [row for payload in payloads for row in decode([payload]).table.to_pylist()]
     assert whole.table.to_pylist() == rows and [at for at, _ in whole.rejects] == [7]
+
+
+@pytest.mark.parametrize("after", [(", ", ": "), (" ,\n ", " :\t")], ids=["spaces", "lines"])
+def test_a_schema_is_read_whatever_the_spaces_between_members(after: tuple[str, str]) -> None:
+    """Connect writes none; other producers do."""
+    payloads = [json.dumps(json.loads(change("c", {"id": at}, fields=FIELDS)), separators=after).encode() for at in range(3)]
+    keys: list[bytes | None] = [json.dumps(json.loads(key(FIELDS[:1], id=9)), separators=after).encode()] * 2
+    found = decode([*payloads[:2], change("d"), payloads[2]], [None, *keys, None])
+    assert found.table.column("id").to_pylist() == [0, 1, 2] and found.keys.to_pylist() == [{"id": 9, EMPTIES: False}]
+    assert not found.rejects and not found.new_columns
+
+
+@pytest.mark.parametrize("fields", [None, FIELDS], ids=["plain", "schema"])
+def test_an_update_that_changes_the_key_stops(fields: Any) -> None:
+    """The row of the old key would stay. A source logs NULL for values that it does not know."""
+    payloads = [
+        change("u", {"id": 2, "text": "a"}, {"id": 1, "text": "a"}, fields=fields),
+        change("u", {"id": 2, "text": "b"}, {"id": 2, "text": "a"}, fields=fields),
+        change("u", {"id": 2, "text": "b"}, {"id": None, "text": "a"}, fields=fields),
+        change("c", {"id": 2, "text": "b"}, {"id": 1, "text": "a"}, fields=fields),
+    ]
+    found = decode(payloads)
+    assert [at for at, _, _ in found.stops] == [0] and "into.key" in found.stops[0][2]

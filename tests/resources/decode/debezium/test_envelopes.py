@@ -60,7 +60,7 @@ def test_events_of_maxwell() -> None:
     assert found.keys.column("id").to_pylist() == [5] and [at for at, _ in found.rejects] == [6, 7]
     moved = decode("maxwell", [{**about, "type": "update", "data": {"id": 2, "text": "a"}, "old": {"id": 1}}])
     ((at, why, _),) = moved.stops
-    assert at == 0 and "changed the primary key in one event" in why
+    assert at == 0 and "changed a column of into.key in one event" in why
 
 
 def test_messages_of_canal() -> None:
@@ -81,3 +81,13 @@ def test_messages_of_canal() -> None:
     ]
     moved = decode("canal", [{**about, "type": "UPDATE", "data": [{"id": "2"}], "old": [{"id": "1"}]}])
     assert moved.stops
+
+
+def test_an_unknown_operation_is_a_reject_and_no_message() -> None:
+    """Only operations that change no row are filtered."""
+    found = decode("maxwell", [{"type": "INSERT", "data": {"id": 1}}, {"type": "table-drop"}])
+    assert [why for _, why in found.rejects] == ["unknown type 'INSERT'"] and not found.rows
+    found = decode("canal", [{"type": "insert", "data": [{"id": "1"}]}, {"type": "QUERY", "isDdl": True}, {"type": "ERASE"}])
+    assert [why for _, why in found.rejects] == ["unknown type 'insert'"] and not found.rows
+    found = decode("flat", [{"id": None, "__op": "t"}, {"id": 1, "__op": "x"}])
+    assert [why for _, why in found.rejects] == ["unknown __op 'x'"] and not found.rows and found.deleted == [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
+from resources.decode.debezium.semantic_types import _PLAIN, semantic
 from resources.decode.factory import decoder, sampled
+from resources.decode.json.rows import Reject
 from tests.cases import each_case
 from tests.resources.decode.debezium.messages import CONNECT, DATA, TIME, change, kind, raw, unscaled
 
@@ -31,6 +34,8 @@ TYPES: list[tuple[dict[str, Any], Any, str, Any]] = [
     (kind("v", "bytes", CONNECT + "Decimal", **SCALE), unscaled(-12345), "DECIMAL(10,2)", Decimal("-123.45")),
     (kind("v", "bytes", CONNECT + "Decimal", **SCALE), -123.45, "DECIMAL(10,2)", Decimal("-123.45")),
     (kind("v", "bytes", CONNECT + "Decimal", parameters={"scale": "0"}), unscaled(10**37), "DECIMAL(38,0)", Decimal(10**37)),
+    (kind("v", "bytes", CONNECT + "Decimal", parameters={"scale": "0"}), unscaled(10**38 - 1), "DECIMAL(38,0)",
+     Decimal(10**38 - 1)),
     (kind("v", "bytes", CONNECT + "Decimal", parameters={"scale": "60"}), unscaled(1), "VARCHAR", f"0.{'0' * 59}1"),
     (kind("v", "struct", DATA + "VariableScaleDecimal"), {"scale": 3, "value": unscaled(1500)}, "VARCHAR", "1.500"),
     (kind("v", "struct", DATA + "VariableScaleDecimal"), {"scale": -2, "value": unscaled(15)}, "VARCHAR", "1500"),
@@ -137,3 +142,45 @@ def test_an_unknown_declared_type_is_refused(text: str) -> None:
 
     with pytest.raises(InvalidPipeline, match=r"format\.types\.v"):
         decoder(Format(type="debezium", types={"v": text}), Columns())
+
+
+HOSTILE: list[Any] = [
+    True, -1, 0, 2**31, 2**63 - 1, -(2**63), 10**4000, 0.5, 1e300, "", "x", "=", "AA==", raw(b"\x7f" * 50_000), "infinity", "NaN",
+    "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00", "2024-02-30", '"\\ud800"', "1" * 5000, "\u0661" * 4,
+    [], [0], {}, {"wkb": 1}, {"scale": 1}, {"scale": True, "value": "AA=="}, {"scale": 2**70, "value": "AA=="},
+    {"scale": -20_000, "value": raw(b"\x7f" * 50_000)},
+]  # fmt: skip
+PARAMETERS: list[dict[str, Any]] = [
+    {}, {"scale": "999999999", "length": "999999999"}, {"scale": "-999999999", "length": "-1"},
+    {"scale": "100000", "length": "x"}, {"scale": "2", "connect.decimal.precision": "999999999"},
+    {"scale": None, "length": None}, {"scale": [], "length": {}},
+]  # fmt: skip
+
+
+@each_case("name", [*_PLAIN, CONNECT + "Decimal", DATA + "Bits"], ids=str)
+def test_a_hostile_value_is_a_reject_or_a_value_of_bounded_size(name: str) -> None:
+    for parameters in PARAMETERS:
+        try:
+            found = semantic(name, parameters)
+        except Reject:
+            continue
+        assert found is not None
+        for value in HOSTILE:
+            try:
+                made = found[1](value)
+            except Reject as error:
+                assert len(str(error)) < 200, (parameters, value)
+            else:
+                assert len(str(made)) < 400_000 if not isinstance(made, int) else -(2**63) <= made < 2**63, (parameters, value)
+
+
+def test_digits_are_never_rounded() -> None:
+    """PostgreSQL's NUMERIC has up to 131,072 digits before the point, and 16,383 after it."""
+    digits = "7" * 147_455
+    _, convert = semantic(DATA + "VariableScaleDecimal", {}) or (None, str)
+    sys.set_int_max_str_digits(0)
+    try:
+        value = {"scale": 16_383, "value": unscaled(int(digits))}
+    finally:
+        sys.set_int_max_str_digits(4300)
+    assert convert(value) == f"{digits[:131_072]}.{digits[131_072:]}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import shutil
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
@@ -22,11 +25,13 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, NotAvailable
 from kpipe.interfaces import Destination, Keyed
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
 from resources.destinations import open_destination
 from resources.destinations.delta import DeltaLake, deletion_vectors
 from resources.destinations.delta.live_files import live_adds
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.keyed import KeyedLakes
+from resources.destinations.lakehouse.keyed.key_index import KeyIndex
 from resources.home import Home
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
@@ -219,6 +224,55 @@ def test_appended_rows_of_another_pipeline_are_part_of_the_balance(place: DeltaP
     plain.commit(batch(place, plain.ledger()[1], {1: 8}, columns))
     load(place, destination, 3, [1_000_006, 1])
     assert len(place.rows()) == 10 and proof(destination).ok and proof(plain).ok
+
+
+def test_times_are_read_back_as_keys_and_as_values(place: DeltaPlace) -> None:
+    """Delta has no TIME: kpipe stores text."""
+    rule, ends = KeyRule(("at",), "update"), [0, 86_400_000_000]
+    destination = place.open(rule=rule)
+    destination.commit(begin("tweets", [0]))
+    columns = Columns.of({"at": "TIME", "late": "TIME", "all": "STRUCT(name VARCHAR, times TIME[])", "text": "VARCHAR"})
+    for at, moment in enumerate([*ends, *ends]):
+        more = {"late": moment, "all": {"name": "a", "times": [moment, None]}} if at < 2 else {}
+        known = Columns(tuple(item for item in columns if item[0] in {"at", "text", *more}))
+        commit = batch(place, destination.ledger()[1], {0: at + 1}, known, {"at": moment, "text": f"t{at}", **more})
+        destination.commit(commit.stored({lane: replace(counts, inserted=0) for lane, counts in commit.counts.items()}))
+        if at == 1:
+            (place.staging.parent / "cache" / "tweets" / "index.duckdb").unlink()
+    texts = ["00:00:00.000000", "24:00:00.000000"]
+    assert [(row["at"], row["late"], row["all"], row["text"]) for row in place.rows()] == [
+        (text, text, {"name": "a", "times": [text, None]}, f"t{at + 2}") for at, text in enumerate(texts)
+    ]
+    assert proof(destination).ok
+
+
+def test_a_restored_folder_of_the_same_version_is_not_that_of_the_index(place: DeltaPlace, tmp_path: Path) -> None:
+    destination = begun(place, RULE, 1)
+    load(place, destination, 0, [1, 2])
+    shutil.copytree(place.folder, tmp_path / "backup")
+    load(place, destination, 2, [3, 1])
+    version = place.delta().version()
+    shutil.rmtree(place.folder)
+    shutil.copytree(tmp_path / "backup", place.folder)
+    place.say({"another program": 1})
+    assert place.delta().version() == version
+    destination = place.open(rule=RULE)
+    load(place, destination, 2, [3, 1, 4])
+    load(place, destination, 5, [3, 2])
+    assert texts(place) == {1: "t3", 2: "t6", 3: "t5", 4: "t4"} and proof(destination).ok
+
+
+def test_an_index_that_cannot_follow_a_commit_does_not_fail_it(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise pyarrow.ArrowNotImplementedError("no such cast")
+
+    destination = begun(place, RULE, 1)
+    load(place, destination, 0, [1, 2])
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyIndex, "_load", fail)
+        load(place, destination, 2, [1])
+    load(place, destination, 3, [1, 2])
+    assert texts(place) == {1: "t3", 2: "t4"} and proof(destination).ok
 
 
 @pytest.mark.parametrize("name", ["delta.appendOnly", "delta.enableChangeDataFeed"])
