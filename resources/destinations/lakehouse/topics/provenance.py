@@ -1,0 +1,61 @@
+"""Read what the ledgers and tables by topic contain about an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kpipe.errors import InvalidPipeline
+from kpipe.ledger.ledger import Ledger
+from kpipe.provenance.facts import Facts, Found, Reading
+
+if TYPE_CHECKING:
+    from resources.destinations.lakehouse.topics.destination import Seen
+
+__all__ = ["TopicTracing"]
+
+
+class TopicTracing:
+    """The methods of `Traceable`, for `TopicLakes`: each topic is traced in its own table."""
+
+    def seen(self, topic: str | None = None) -> list[Seen]:
+        """Read the tables of topics."""
+        raise NotImplementedError
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """Return registration id and ledger."""
+        raise NotImplementedError
+
+    def trace(self, topic: str, partition: int, offset: int) -> Facts:
+        """Return what is recorded about an offset; see `Traceable`."""
+        found = self.seen(topic)
+        if not found:
+            return Facts(self.ledger()[1])
+        facts = found[0].place.trace(topic, partition, offset)
+        wanted = {reading.commit.batch for reading in facts.readings} | {item.batch for item in facts.decisions}
+        numbers = {
+            item["commit"]["batch_id"]: item["commit"]["seq"]
+            for item in (found[0].items() if wanted else ())
+            if item["commit"]["batch_id"] in wanted
+        }
+        return replace(
+            facts,
+            readings=[_renumbered(reading, numbers) for reading in facts.readings],
+            decisions=[replace(item, seq=numbers.get(item.batch, item.seq)) for item in facts.decisions],
+        )
+
+    def rows_at(self, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
+        """Return the coordinates of rows; see `Traceable`."""
+        known = self.seen()
+        for seen in known:
+            if seen.place.table.lower() == table.lower():
+                return seen.place.rows_at(table, where, limit)
+        names = [seen.place.table for seen in known]
+        raise InvalidPipeline(f"no table {table!r}", f"tables: {', '.join(names[:20]) or 'none'}")
+
+
+def _renumbered(reading: Reading, numbers: Mapping[str, int]) -> Reading:
+    seq = numbers.get(reading.commit.batch, reading.commit.seq)
+    snapshot = replace(reading.snapshot, seq=seq) if reading.snapshot is not None else None
+    return replace(reading, entry=replace(reading.entry, seq=seq), commit=replace(reading.commit, seq=seq), snapshot=snapshot)
