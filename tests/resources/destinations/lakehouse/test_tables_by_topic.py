@@ -186,9 +186,7 @@ def test_a_decision_without_lanes_and_a_topic_that_appears(place: Any) -> None:
     lane = LaneChange(None, Lane(source(0, news), 3, 3))
     destination.commit(Commit(uuid.uuid4().hex, "tweets", (lane,), kind="begin", note="begin: news/0 at 3"))
     assert next_offsets(destination) == {"news": 3, "web-blog": 0, "web.shop": 0}
-    destination.commit(
-        commit(place, destination, {news: 5}, columns={news: COLUMNS}, tables={**TABLES, news: "raw_news"})
-    )
+    destination.commit(commit(place, destination, {news: 5}, columns={news: COLUMNS}, tables={**TABLES, news: "raw_news"}))
     assert targets(opened(place)) == {"raw_news": 2}
     # The topic vanishes: its table and its proof stay.
     ledger = destination.ledger()[1]
