@@ -12,7 +12,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import SchemaConflict
 from kpipe.expressions.projection import Selection
 from kpipe.failpoints import failpoint
-from kpipe.interfaces import Destination, Stager
+from kpipe.interfaces import Destination, Sampling, Stager
 from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
@@ -179,6 +179,9 @@ def staged_for(
         SchemaConflict: see `wanted` and `staged`.
     """
     tables = batch_columns(pipeline, destination, batch)
+    missing = [at for at, (part, table) in enumerate(tables) if table is None and part.format.type != "raw"]
+    if len(missing) > 1 and isinstance(stager, Sampling):
+        stager.sample(batch, missing)
     samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
     columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]

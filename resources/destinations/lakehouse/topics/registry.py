@@ -27,13 +27,22 @@ class TopicRegistry:
 
     def __init__(self, folder: Folder, pipeline: str) -> None:
         self.folder, self._pipeline = folder, pipeline
-        self._own = folder_of(pipeline)
+        self._own, self._uid = folder_of(pipeline), ""
         self._known: list[tuple[str, str]] = []  # files never change, so each is read once
 
     def uid(self) -> str:
-        """Return the registration id; empty: no run has begun."""
-        data = self.folder.read(f"{self._own}/registration.json")
-        return str(json.loads(data)["uid"]) if data else ""
+        """Return the registration id; empty: no run has begun.
+
+        Raises:
+            LedgerMismatch: kpipe did not write it.
+        """
+        if not self._uid:
+            data = self.folder.read(f"{self._own}/registration.json")
+            try:
+                self._uid = str(json.loads(data)["uid"]) if data is not None else ""
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._edited("registration.json was not written by kpipe") from error
+        return self._uid
 
     def tables(self) -> Mapping[str, str]:
         """Return the table of each topic.
@@ -62,19 +71,27 @@ class TopicRegistry:
             InvalidPipeline: a topic that was read before has the same table.
             DestinationError: a file cannot be written.
         """
+        if tables.keys() <= {topic for topic, _ in self._known}:
+            return
         if not self.uid():
             said = {"uid": str(uuid.uuid4()), "pipeline": self._pipeline}
             self.folder.claim(f"{self._own}/registration.json", json.dumps(said).encode())
+        known = dict(self.tables())
         for topic, table in sorted(tables.items()):
-            while topic not in (known := self.tables()):
-                for other, taken in known.items():
-                    if taken.lower() == table.lower():
-                        raise InvalidPipeline(
-                            f"pipeline {self._pipeline}: topics {other} and {topic}: both would be written to table {table}",
-                            "leave one of them out of the source, and load it with another pipeline",
-                        ).about("into", "table")
+            while topic not in known:
+                taken = next((other for other, name in known.items() if name.lower() == table.lower()), None)
+                if taken is not None:
+                    raise InvalidPipeline(
+                        f"pipeline {self._pipeline}: topics {taken} and {topic}: both would be written to table {table}",
+                        "leave one of them out of the source, and load it with another pipeline",
+                    ).about("into", "table")
                 said = {"topic": topic, "table": table, "claim": uuid.uuid4().hex}
-                self.folder.claim(f"{self._own}/topics/{_name(len(self._known) + 1)}", json.dumps(said).encode())
+                name = f"{self._own}/topics/{_name(len(self._known) + 1)}"
+                if self.folder.claim(name, json.dumps(said).encode()):
+                    self._known.append((topic, table))
+                    known[topic] = table
+                else:  # another run has added one
+                    known = dict(self.tables())
 
     def _edited(self, problem: str) -> LedgerMismatch:
         where = f"{self.folder.place}/{self._own}"
