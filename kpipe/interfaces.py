@@ -30,7 +30,6 @@ __all__ = [
     "Publication",
     "Refusing",
     "Resuming",
-    "Sampling",
     "Spread",
     "Stager",
     "Topics",
@@ -246,20 +245,6 @@ class Refusing(Protocol):
         """Reject these records, by offset, with these reasons, in the stage `constraint` of every later `stage` call.
 
         Return whether any of them is new: otherwise another `stage` call would change nothing.
-        """
-        ...
-
-
-@runtime_checkable
-class Sampling(Protocol):
-    """Optional interface of a stager: infer the columns of several tables at the same time."""
-
-    def sample(self, batch: Batch, tables: Sequence[int]) -> None:
-        """Read the samples of these tables of the batch, a bounded number at the same time; `Stager.columns` then reads none.
-
-        Does nothing where samples have to be read one after the other.
-
-        Raises SourceError.
         """
         ...
 

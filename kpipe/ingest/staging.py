@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from kpipe.batch.batch import Batch, RangeReport
 from kpipe.column_growth import Closed, Taken, listed, named, names_in, taken
@@ -12,7 +13,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import SchemaConflict
 from kpipe.expressions.projection import Selection
 from kpipe.failpoints import failpoint
-from kpipe.interfaces import Destination, Sampling, Stager
+from kpipe.interfaces import Destination, Stager
 from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
@@ -20,11 +21,26 @@ from kpipe.schema.growth_limits import room
 from kpipe.tables.topic_tables import batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
-__all__ = ["Observed", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
+__all__ = ["Observed", "Sampling", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
 
 # Guards against an endless loop, if each pass finds new columns. Each pass reports all new columns of the whole batch,
 # so a second pass finds none unless the records have changed, which Kafka excludes.
 _MOST_STAGINGS = 3
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """Optional interface of a stager: infer the columns of several tables at the same time."""
+
+    def sample(self, batch: Batch, tables: Sequence[int]) -> None:
+        """Read the samples of these tables of the batch, a bounded number at the same time; `Stager.columns` then reads none.
+
+        Does nothing where samples have to be read one after the other.
+
+        Raises:
+            SourceError: a sample cannot be read.
+        """
+        ...
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class TopicLakes(TopicTracing):
     # -- tables
 
     def columns(self) -> Columns | None:
-        """Return None: the template is no table."""
+        """Return None: a template does not name one table."""
         return None
 
     def columns_of(self, tables: Sequence[str]) -> Sequence[Columns | None]:
