@@ -59,7 +59,7 @@ def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Des
     def opened(part: Pipeline) -> Any:
         return _opened(LakeDestination, DeltaLake(folder.below(part.into.table), part.into.parts), part, home, config)
 
-    return _tables(pipeline, folder.below(_TOPICS), opened, home, config)
+    return _tables(pipeline, folder.below(_TOPICS), opened, home)
 
 
 def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
@@ -90,12 +90,10 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
         return _opened(base, lake, part, home, config)
 
     topics = folder.below(_TOPICS)
-    return _tables(pipeline, topics if into.namespace == NAMESPACE else topics.below(into.namespace), opened, home, config)
+    return _tables(pipeline, topics if into.namespace == NAMESPACE else topics.below(into.namespace), opened, home)
 
 
-def _tables(
-    pipeline: Pipeline, topics: Any, opened: Callable[[Pipeline], Any], home: Home, config: Mapping[str, Any]
-) -> Destination:
+def _tables(pipeline: Pipeline, topics: Any, opened: Callable[[Pipeline], Any], home: Home) -> Destination:
     """Return the destination of the pipeline's table, or of its tables by topic.
 
     Args:
@@ -103,7 +101,6 @@ def _tables(
         topics: folder of the lists of topics.
         opened: opens the destination of a table, from a definition that names it.
         home: contains the folders of staged files.
-        config: the definition for display.
     """
     found: Destination
     if not pipeline.into.by_topic:
@@ -114,7 +111,7 @@ def _tables(
     def of(table: str) -> Any:
         return opened(pipeline.model_copy(update={"into": pipeline.into.model_copy(update={"table": table})}))
 
-    arguments = (of, TopicRegistry(topics, pipeline.name), pipeline.into.table, pipeline.name, config, home.roots)
+    arguments = (of, TopicRegistry(topics, pipeline.name), pipeline.into.table, pipeline.name, home.roots)
     rule = KeyRule.of(pipeline)
     found = TopicLakes(*arguments) if rule is None else KeyedTopicLakes(*arguments, rule=rule)
     return found
@@ -199,7 +196,7 @@ def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
         lake = ParquetFolder(folder.below(part.into.table))
         return LakeDestination(lake, part.into.table, part.name, config, home.roots)
 
-    return _tables(pipeline, folder.below(_TOPICS), opened, home, config)
+    return _tables(pipeline, folder.below(_TOPICS), opened, home)
 
 
 def open_folder(pipeline: Pipeline, home: Home) -> Any:

@@ -8,8 +8,8 @@ continues each topic from its own offset. Nothing has to be undone or finished (
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,45 +18,23 @@ from kpipe.definition.table_template import fill
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
-from kpipe.ledger.ledger import Ledger, checksum
+from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Entry, Recount, TableRecount
-from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse.destination import LakeDestination
-from resources.destinations.lakehouse.ledger_file import Item, Record
+from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.pipeline_state import Notes
-from resources.destinations.lakehouse.table_format import State
 from resources.destinations.lakehouse.topics.provenance import TopicTracing
 from resources.destinations.lakehouse.topics.registry import TopicRegistry
-from resources.destinations.lakehouse.topics.split_commit import letters_by_topic, newest_first, numbered, split, topics_of
+from resources.destinations.lakehouse.topics.seen import Seen, merged
+from resources.destinations.lakehouse.topics.split_commit import letters_by_topic, split, topics_of
 from resources.destinations.lakehouse.topics.views import shown
 from resources.destinations.ledger_rows import entry
 from resources.destinations.staged_file_check import check_totals, verify
 
-__all__ = ["KeyedTopicLakes", "Seen", "TopicLakes"]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A topic's table with the pipeline's ledger in it, at one version.
-
-    Attributes:
-        topic: its name.
-        place: the table.
-        state: the version.
-        record: the ledger of the topic.
-    """
-
-    topic: str
-    place: LakeDestination
-    state: State
-    record: Record
-
-    def items(self, **how: Any) -> Iterator[Item]:
-        """Read the commits, with the numbers of the pipeline's commits; see `commit_log.items`."""
-        return (numbered(item, self.place.table) for item in commit_log.items(self.place.lake.ledger, self.record, **how))
+__all__ = ["KeyedTopicLakes", "TopicLakes"]
 
 
 class TopicLakes(TopicTracing):
@@ -67,7 +45,6 @@ class TopicLakes(TopicTracing):
         registry: of the pipeline's topics.
         template: `into.table`.
         pipeline: name of the pipeline.
-        config_json: the pipeline's definition for display, without secrets.
         staging: folders of staged files.
     """
 
@@ -77,11 +54,10 @@ class TopicLakes(TopicTracing):
         registry: TopicRegistry,
         template: str,
         pipeline: str,
-        config_json: Mapping[str, Any],
         staging: Sequence[Path | str],
     ) -> None:
         self._open, self.registry, self.template, self.pipeline = opened, registry, template, pipeline
-        self.config, self.staging = dict(config_json), tuple(staging)
+        self.staging = tuple(staging)
         self._places: dict[str, LakeDestination] = {}
         self._notes = Notes(registry.folder, pipeline)
         self._seq: int | None = None  # of the ledger that was read last
@@ -144,31 +120,12 @@ class TopicLakes(TopicTracing):
     def ledger(self) -> tuple[str, Ledger]:
         """Return registration id and ledger: the lanes of all tables. Each table is read by itself."""
         found = self.seen()
-        merged = self.merged(found)
-        self._seq = merged.seq
-        return (merged.uid if found else ""), merged.ledger
+        record = self._merged(found)
+        self._seq = record.seq
+        return (record.uid if found else ""), record.ledger
 
-    def merged(self, found: Sequence[Seen]) -> Record:
-        """Return the ledgers of tables as that of the pipeline. Its number is the highest of a table's last commit."""
-        records = [seen.record for seen in found]
-        lanes = {key: lane for record in records for key, lane in record.lanes.items()}
-        last = max(records, key=lambda record: (record.number, record.updated), default=None)
-        return Record(
-            self.pipeline,
-            self.registry.uid(),
-            seq=max((record.number for record in records), default=0),
-            seal=checksum(lanes.values()),
-            lanes=lanes,
-            table=self.template,
-            rows=sum(record.rows for record in records),
-            dead_letters=sum(record.dead_letters for record in records),
-            skipped=sum(record.skipped for record in records),
-            last=last.last if last is not None else "",
-            created=min((record.created for record in records), default=0.0),
-            updated=max((record.updated for record in records), default=0.0),
-            config=last.config if last is not None else {},
-            ends={key: row for record in records for key, row in record.ends.items()},
-        )
+    def _merged(self, found: Sequence[Seen]) -> Record:
+        return merged(self.pipeline, self.registry.uid(), self.template, found)
 
     def commit(self, commit: Commit) -> Committed:
         """Commit each table's part of the batch, in order of the topics' names; each is visible at once, or not at all.
@@ -232,7 +189,7 @@ class TopicLakes(TopicTracing):
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         found = self.seen()
-        return shown(self, name, limit, found, self._notes) if found else []
+        return shown(name, limit, found, self._merged(found), self._notes, self.registry.folder) if found else []
 
     # -- state, errors and publications
 
@@ -263,10 +220,6 @@ class TopicLakes(TopicTracing):
         """Mark the committed parts of batches as published; return the batches of which this call marked a part."""
         marked = {batch for seen in self.seen() for batch in seen.place.published(batches)} if batches else set()
         return [batch for batch in dict.fromkeys(batches) if batch in marked]
-
-    def newest_first(self, found: Sequence[Seen]) -> Iterator[dict[str, Any]]:
-        """Yield the commits with ranges of all tables, newest first."""
-        return newest_first([(dict(item) for item in seen.items(newest_first=True) if item["ranges"]) for seen in found])
 
 
 class KeyedTopicLakes(TopicLakes):

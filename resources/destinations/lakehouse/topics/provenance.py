@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kpipe.errors import InvalidPipeline
 from kpipe.ledger.ledger import Ledger
 from kpipe.provenance.facts import Facts, Found, Query, Reading, Snapshot
 from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse.destination import LakeDestination
-
-if TYPE_CHECKING:
-    from resources.destinations.lakehouse.topics.destination import Seen
+from resources.destinations.lakehouse.topics.seen import Seen
 
 __all__ = ["TableVersions", "TopicTracing"]
 

@@ -46,7 +46,7 @@ def keyed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 def opened(place: Any, template: str = "raw_{topic}", rule: KeyRule | None = None, pipeline: str = "tweets") -> Any:
     how = {"rule": rule} if rule is not None else {}
     registry = TopicRegistry(LocalFolder(place.folder / "_kpipe-topics"), pipeline)
-    arguments = (lambda table: place.open(pipeline, table, **how), registry, template, pipeline, {}, (place.staging,))
+    arguments = (lambda table: place.open(pipeline, table, **how), registry, template, pipeline, (place.staging,))
     return TopicLakes(*arguments) if rule is None else KeyedTopicLakes(*arguments, rule=rule)
 
 
@@ -150,9 +150,9 @@ def test_the_same_commit_again_adds_the_missing_tables(place: Any) -> None:
     destination = begun(opened(place))
     whole = commit(place, destination, {SHOP: 5, BLOG: 4})
     fails(destination, whole, "commit.next_table")
-    done = opened(place).commit(whole)
+    done = destination.commit(whole)
     assert done.commit.totals.rows == 9 and done.seq == 2
-    assert destination.commit(whole).seq == 2
+    assert opened(place).commit(whole).seq == 2
     assert targets(destination) == {"raw_web_blog": 4, "raw_web_shop": 5}
     assert [item.batch for item in destination.unpublished()] == [whole.id]
     (row,) = destination.view("batches_summary")
