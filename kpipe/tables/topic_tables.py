@@ -1,5 +1,7 @@
 """Tables by topic: `into.table` with `{topic}` gives each topic a table of its own, in one commit (ADR 63).
 
+Table formats have a commit for each table, with its topic's part of the ledger (ADR 67).
+
 Such a pipeline has no fixed list of tables: those of a batch are those of its topics. A record has rows in its topic's table
 only. The ledger's ranges name the table that they were written to.
 """
@@ -32,7 +34,7 @@ _ONE_BY_ONE = ("delta", "iceberg", "parquet")
 
 @runtime_checkable
 class TopicTables(Protocol):
-    """A destination with a table for each topic in one commit. The tables are those of the commit."""
+    """A destination with a table for each topic. The tables are those of the commit."""
 
     def columns_of(self, tables: Sequence[str]) -> Sequence[Columns | None]:
         """Read the payload columns of tables as `Destination.columns` does, over one connection."""
