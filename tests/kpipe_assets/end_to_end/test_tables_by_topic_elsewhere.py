@@ -55,8 +55,7 @@ def test_iceberg_killed_between_two_tables(kpipe: Any, family: Any, write: Any, 
 
     assert (found(a).num_rows, found(b).num_rows) == (8, 0)
     assert proven(kpipe, **{table(a): 8})["span"] == 8
-    last, summary = kpipe.json("run", "web")
-    assert (summary["rows"], list(last["targets"])) == (7, [table(b)])
+    assert kpipe.json("run", "web")[-1]["rows"] == 7
     assert sorted(found(b)["price"].to_pylist()) == [n / 2 for n in range(7)] and "shade" not in found(b).column_names
     assert proven(kpipe, **{table(a): 8, table(b): 7})["dead_letters"] == 1
     assert [(row["topic"], row["offset"]) for row in kpipe.json("errors", "web")] == [(b, 0)]
