@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
+__all__ = ["AUDITED", "BY_TOPIC", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -51,6 +51,8 @@ POINTS = (
 REBUILT = ("rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined")
 #: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
+#: Between the commits of two tables, only with tables by topic in a table format.
+BY_TOPIC = ("commit.next_table",)
 
 
 class Fault:
@@ -67,7 +69,7 @@ class Fault:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
         if (
-            self.point not in (*POINTS, *AUDITED, *REBUILT)
+            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT)
             or not number.isdigit()
             or int(number) < 1
             or self.action not in ("kill", "stop", "raise")

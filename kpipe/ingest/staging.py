@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from kpipe.batch.batch import Batch, RangeReport
 from kpipe.column_growth import Closed, Taken, listed, named, names_in, taken
@@ -20,11 +21,26 @@ from kpipe.schema.growth_limits import room
 from kpipe.tables.topic_tables import batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
-__all__ = ["Observed", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
+__all__ = ["Observed", "Sampling", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
 
 # Guards against an endless loop, if each pass finds new columns. Each pass reports all new columns of the whole batch,
 # so a second pass finds none unless the records have changed, which Kafka excludes.
 _MOST_STAGINGS = 3
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """Optional interface of a stager: infer the columns of several tables at the same time."""
+
+    def sample(self, batch: Batch, tables: Sequence[int]) -> None:
+        """Read the samples of these tables of the batch, a bounded number at the same time; `Stager.columns` then reads none.
+
+        Does nothing where samples have to be read one after the other.
+
+        Raises:
+            SourceError: a sample cannot be read.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -179,6 +195,9 @@ def staged_for(
         SchemaConflict: see `wanted` and `staged`.
     """
     tables = batch_columns(pipeline, destination, batch)
+    missing = [at for at, (part, table) in enumerate(tables) if table is None and part.format.type != "raw"]
+    if len(missing) > 1 and isinstance(stager, Sampling):
+        stager.sample(batch, missing)
     samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
     columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]

@@ -23,6 +23,7 @@ __all__ = [
     "TableRows",
     "Traceable",
     "Versioned",
+    "VersionedTables",
 ]
 
 #: Most decisions, and most retries, that a destination returns for an offset: the newest ones.
@@ -220,4 +221,13 @@ class Versioned(Protocol):
 
     def queries(self, snapshot: Snapshot, condition: str = "") -> Sequence[Query]:
         """Return queries of a snapshot, one for each engine; `condition` is a condition in standard SQL, or empty."""
+        ...
+
+
+@runtime_checkable
+class VersionedTables(Protocol):
+    """Optional interface of a destination with tables by topic whose states are their own."""
+
+    def versions(self, table: str) -> Versioned:
+        """Return the states of a table; their sequence numbers are those of the pipeline's commits."""
         ...

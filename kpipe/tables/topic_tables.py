@@ -1,5 +1,7 @@
 """Tables by topic: `into.table` with `{topic}` gives each topic a table of its own, in one commit (ADR 63).
 
+Table formats have a commit for each table, with its topic's part of the ledger (ADR 67).
+
 Such a pipeline has no fixed list of tables: those of a batch are those of its topics. A record has rows in its topic's table
 only. The ledger's ranges name the table that they were written to.
 """
@@ -25,12 +27,14 @@ __all__ = [
 
 
 #: Destinations with one transaction over any number of tables.
-_TYPES = ("duckdb", "postgres", "mysql", "singlestore")
+_AT_ONCE = ("duckdb", "postgres", "mysql", "singlestore")
+#: Destinations with a commit, and a part of the ledger, for each table.
+_ONE_BY_ONE = ("delta", "iceberg", "parquet")
 
 
 @runtime_checkable
 class TopicTables(Protocol):
-    """A destination with a table for each topic in one commit. The tables are those of the commit."""
+    """A destination with a table for each topic. The tables are those of the commit."""
 
     def columns_of(self, tables: Sequence[str]) -> Sequence[Columns | None]:
         """Read the payload columns of tables as `Destination.columns` does, over one connection."""
@@ -115,11 +119,15 @@ def check_by_topic(pipeline: Pipeline) -> None:
     if not pipeline.into.by_topic:
         return
     into, where = pipeline.into, f"pipeline {pipeline.name}: into.table {pipeline.into.table}"
-    if into.type not in _TYPES:
+    if into.type not in (*_AT_ONCE, *_ONE_BY_ONE):
         raise NotAvailable(
             f"{where}: a table for each topic is not available for into.type {into.type}",
-            "use into.type: duckdb, postgres or mysql; or one pipeline for each topic, each with its own commits",
+            f"use into.type: {', '.join((*_AT_ONCE, *_ONE_BY_ONE))}; or one pipeline for each topic",
         ).about("into", "table")
+    if into.audit:
+        raise NotAvailable(
+            f"{where}: not available together with into.audit", "use one pipeline for each topic, or remove into.audit"
+        ).about("into", "audit")
     if not pipeline.source.multi_topic:
         raise InvalidPipeline(
             f"{where}: the source is one topic", "name the table, or read several topics: source.topic_pattern, or source.topics"

@@ -13,7 +13,7 @@ from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import RangeSet
 from kpipe.provenance.as_of import Match, content_at, find, first_covering
-from kpipe.provenance.facts import Query, Snapshot, Versioned
+from kpipe.provenance.facts import Query, Snapshot, Versioned, VersionedTables
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import topic_parts
 from kpipe.tables.upsert import KeyRule
@@ -146,7 +146,7 @@ def as_of(pipeline: Pipeline, home: Home, offsets: str | None, moment: datetime 
         found = find(history, targets, starts)
     seqs = sorted({entry.seq for entry in history})
     later = first_covering(history, targets, starts) if offsets is not None and not found.exact else None
-    tables = _lake(pipeline, destination, ledger, found, later, targets)
+    tables = _lakes(pipeline, destination, ledger, history, found, later, targets)
     if tables is None:
         tables = _database(pipeline, destination, ledger, history, found, targets, exact_now=offsets is not None)
     following = next((seq for seq in seqs if seq > found.content.seq), None)
@@ -168,19 +168,58 @@ def _until(times: Mapping[int, datetime | None], moment: datetime) -> int:
     return last
 
 
-def _lake(
+def _lakes(
     pipeline: Pipeline,
     destination: Destination,
     ledger: Ledger,
+    history: Sequence[Entry],
     found: Match,
     cover: Match | None,
     targets: Mapping[PartitionId, int],
 ) -> list[TableState] | None:
-    """Return the state of a table with snapshots; None: the destination has none."""
-    if not isinstance(destination, Versioned) or pipeline.into.type == "parquet":
+    """Return the state of tables with snapshots; None: the destination has none.
+
+    With tables by topic, the state of a table is that after its topic's last commit up to the wanted one.
+    """
+    if pipeline.into.type == "parquet":
         return None
-    table, seq = pipeline.into.table, found.content.seq
-    snapshots = destination.snapshots([item for item in (seq, cover.content.seq if cover else 0) if item])
+    seq, after = found.content.seq, cover.content.seq if cover is not None else 0
+    if isinstance(destination, Versioned):
+        return [_lake(pipeline, destination, ledger, seq, after, cover, targets)]
+    if not isinstance(destination, VersionedTables):
+        return None
+    tables = []
+    for part, topics in topic_parts(pipeline, sorted({entry.source.topic.name for entry in history})):
+        mine = [entry.seq for entry in history if entry.source.topic.name in topics]
+        own, own_after = (max((at for at in mine if at <= limit), default=0) for limit in (seq, after))
+        wanted_here = {source: to for source, to in targets.items() if source.topic.name in topics}
+        place = destination.versions(part.into.table)
+        tables.append(_lake(part, place, ledger.of_topics(topics), own, own_after, cover, wanted_here))
+    return tables
+
+
+def _lake(
+    pipeline: Pipeline,
+    destination: Versioned,
+    ledger: Ledger,
+    seq: int,
+    after: int,
+    cover: Match | None,
+    targets: Mapping[PartitionId, int],
+) -> TableState:
+    """Return the state of one table.
+
+    Args:
+        pipeline: the definition, as seen by the table.
+        destination: the table's states.
+        ledger: lanes of its topics.
+        seq: number of the commit; 0: none.
+        after: number of the first commit that has all wanted offsets; 0: none.
+        cover: the offsets after that commit.
+        targets: wanted offsets of the table's topics.
+    """
+    table = pipeline.into.table
+    snapshots = destination.snapshots([item for item in (seq, after) if item])
     snapshot = snapshots.get(seq)
     statement = ""
     if seq == 0:
@@ -188,23 +227,15 @@ def _lake(
     elif snapshot is None:
         statement = f"the snapshot of commit {seq} does not exist any more: it has expired, or the log was cleaned up"
     narrowed: Sequence[Query] = ()
-    later = snapshots.get(cover.content.seq) if cover else None
+    later = snapshots.get(after)
     keyed = KeyRule.of(pipeline) is not None  # rows of a later snapshot have replaced and deleted others
     plain = cover is not None and not keyed and not any(cover.repeated.values())
     condition = _beyond(pipeline, ledger, targets) if plain else ""
     if later is not None and condition:
         narrowed = destination.queries(later, condition)
         statement = "; ".join([*filter(None, [statement]), *_others(pipeline, destination, table)])
-    return [
-        TableState(
-            table,
-            snapshot,
-            destination.queries(snapshot) if snapshot is not None else (),
-            narrowed,
-            later if narrowed else None,
-            statement,
-        )
-    ]
+    queries = destination.queries(snapshot) if snapshot is not None else ()
+    return TableState(table, snapshot, queries, narrowed, later if narrowed else None, statement)
 
 
 def _database(
@@ -268,8 +299,9 @@ def _database(
     return tables
 
 
-def _others(pipeline: Pipeline, destination: Destination, table: str) -> list[str]:
+def _others(pipeline: Pipeline, destination: object, table: str) -> list[str]:
     """Return the restriction of a condition on coordinates if other pipelines write the table."""
+    destination = destination.versions(table) if isinstance(destination, VersionedTables) else destination
     if not isinstance(destination, (Clearing, Versioned)):
         return []
     others = [name for name in destination.writers(table) if name != pipeline.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from resources.extras import missing
 from resources.object_store.uri import FORMS, is_remote, kind
 from resources.schema_registry.config import is_local
 
+# Folder of the lists of topics, beside the tables: no table has such a name.
+_TOPICS = "_kpipe-topics"
 # Credentials of a REST catalogue: a token, or the client id and secret to obtain one.
 _REST = ("catalog.token", "catalog.client.id", "catalog.client.secret")
 
@@ -52,9 +54,12 @@ def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Des
         raise _missing(pipeline, "deltalake", "delta", error=error) from error
     from resources.destinations.lakehouse import LakeDestination
 
-    table = pipeline.into.table
-    lake = DeltaLake(_folder(pipeline, home).below(table), pipeline.into.parts)
-    return _opened(LakeDestination, lake, pipeline, home, config)
+    folder = _folder(pipeline, home)
+
+    def opened(part: Pipeline) -> Any:
+        return _opened(LakeDestination, DeltaLake(folder.below(part.into.table), part.into.parts), part, home, config)
+
+    return _tables(pipeline, folder.below(_TOPICS), opened, home)
 
 
 def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
@@ -64,7 +69,7 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
         NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
     try:
-        from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
+        from resources.destinations.iceberg import NAMESPACE, Audit, AuditedDestination, IcebergLake, Shared
     except ImportError as error:
         raise _missing(pipeline, "pyiceberg", "iceberg", error=error) from error
     from resources.destinations.lakehouse import LakeDestination
@@ -77,9 +82,39 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
         )
     folder = _folder(pipeline, home, _of_catalogue(into.catalog))
     audit = Audit(into.audit) if into.audit else None
-    lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
-    opened = LakeDestination if audit is None else AuditedDestination
-    return _opened(opened, lake, pipeline, home, config)
+    catalogue = Shared(_catalogue(pipeline, folder))
+    base = LakeDestination if audit is None else AuditedDestination
+
+    def opened(part: Pipeline) -> Any:
+        lake = IcebergLake(folder, part.into.table, catalogue, into.namespace, audit, into.parts)
+        return _opened(base, lake, part, home, config)
+
+    topics = folder.below(_TOPICS)
+    return _tables(pipeline, topics if into.namespace == NAMESPACE else topics.below(into.namespace), opened, home)
+
+
+def _tables(pipeline: Pipeline, topics: Any, opened: Callable[[Pipeline], Any], home: Home) -> Destination:
+    """Return the destination of the pipeline's table, or of its tables by topic.
+
+    Args:
+        pipeline: the definition.
+        topics: folder of the lists of topics.
+        opened: opens the destination of a table, from a definition that names it.
+        home: contains the folders of staged files.
+    """
+    found: Destination
+    if not pipeline.into.by_topic:
+        found = opened(pipeline)
+        return found
+    from resources.destinations.lakehouse.topics import KeyedTopicLakes, TopicLakes, TopicRegistry
+
+    def of(table: str) -> Any:
+        return opened(pipeline.model_copy(update={"into": pipeline.into.model_copy(update={"table": table})}))
+
+    arguments = (of, TopicRegistry(topics, pipeline.name), pipeline.into.table, pipeline.name, home.roots)
+    rule = KeyRule.of(pipeline)
+    found = TopicLakes(*arguments) if rule is None else KeyedTopicLakes(*arguments, rule=rule)
+    return found
 
 
 def _opened(base: Any, lake: Any, pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
@@ -155,8 +190,13 @@ def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     from resources.destinations.parquet import ParquetFolder
 
     _no_key(pipeline)
-    table = pipeline.into.table
-    return LakeDestination(ParquetFolder(_folder(pipeline, home).below(table)), table, pipeline.name, config, home.roots)
+    folder = _folder(pipeline, home)
+
+    def opened(part: Pipeline) -> Any:
+        lake = ParquetFolder(folder.below(part.into.table))
+        return LakeDestination(lake, part.into.table, part.name, config, home.roots)
+
+    return _tables(pipeline, folder.below(_TOPICS), opened, home)
 
 
 def open_folder(pipeline: Pipeline, home: Home) -> Any:

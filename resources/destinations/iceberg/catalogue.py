@@ -39,7 +39,7 @@ from resources.secrets import Secret, redact
 if TYPE_CHECKING:
     from resources.destinations.postgres.connection import Server  # of another extra
 
-__all__ = ["FAILURES", "OVERTAKEN", "Catalogue", "Postgres", "Rest", "SQLite"]
+__all__ = ["FAILURES", "OVERTAKEN", "Catalogue", "Postgres", "Rest", "SQLite", "Shared"]
 
 #: Errors of a catalogue that does not answer, or rejects the request.
 FAILURES = (SQLAlchemyError, OSError, ValueError, RESTError)
@@ -243,3 +243,22 @@ class Rest:
 
     def _hidden(self) -> Iterable[str]:
         return self._secrets.values()
+
+
+class Shared:
+    """A catalogue that is opened once, for many tables of one folder.
+
+    Args:
+        catalogue: the catalogue.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._opened: Catalog | None = None
+        self.place, self.exists, self.failed = catalogue.place, catalogue.exists, catalogue.failed
+
+    def opened(self, folder: Folder) -> Catalog:
+        """Return the open catalogue."""
+        if self._opened is None:
+            self._opened = self._catalogue.opened(folder)
+        return self._opened

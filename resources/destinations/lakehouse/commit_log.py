@@ -63,11 +63,9 @@ def items(folder: Folder, record: Record, newest_first: bool = False, after: int
     yield from (item for item in record.tail if item["commit"]["seq"] > after)
 
 
-def find(folder: Folder, record: Record, batch: str) -> int | None:
-    """Return the sequence number of a batch; None: it is not committed. Reads the newest commits first."""
-    return next(
-        (item["commit"]["seq"] for item in items(folder, record, newest_first=True) if item["commit"]["batch_id"] == batch), None
-    )
+def find(folder: Folder, record: Record, batch: str) -> Item | None:
+    """Return the commit of a batch; None: it is not committed. Reads the newest commits first."""
+    return next((item for item in items(folder, record, newest_first=True) if item["commit"]["batch_id"] == batch), None)
 
 
 def _made(folder: Folder, pipeline: str, level: int, inside: Sequence[Item]) -> Segment:

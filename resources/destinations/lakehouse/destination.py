@@ -61,6 +61,9 @@ class LakeDestination(Tracing):
         self.lake, self.table, self.pipeline, self.staging = lake, table, pipeline, tuple(staging)
         self.config = dict(config_json or {})
         self._notes, self._own = Notes(lake.ledger, pipeline), records.folder_of(pipeline)
+        self.by_topic = False  # whether the pipeline has tables by topic (topics/destination.py)
+        self.number = 0  # then: number of its next commit
+        self.landed: Item | None = None  # the commit that was read back last
 
     def describe(self) -> str:
         """Describe format, location and table."""
@@ -150,6 +153,7 @@ class LakeDestination(Tracing):
         return replace(
             last.after(commit, ledger, self.table, self.config, now),
             base=state.version if state else -1,
+            number=max(self.number, last.number + 1) if self.by_topic else 0,
             gone=(*last.gone, (ledger.seq, self._before(state))) if record else (),
         )
 
@@ -159,11 +163,13 @@ class LakeDestination(Tracing):
 
     def _told(self, record: Record, commit: Commit, letters: Sequence[Mapping[str, Any]]) -> Record:
         """Append the commit to the record's history."""
-        item = {
+        item: dict[str, Any] = {
             "commit": commit_row(commit, self.table, record.seq),
             "ranges": range_rows(commit, self.table, record.seq, self.lake.place),
             "dead": letters,
         }
+        if record.number:
+            item["number"] = record.number
         longer = commit_log.extended(self.lake.ledger, record, item)
         done = self._newly_published(record, spilled=longer.segments != record.segments)
         published = done[-1]["commit"]["seq"] if done else record.published
@@ -208,7 +214,8 @@ class LakeDestination(Tracing):
         return self._find(record, commit)
 
     def _find(self, record: Record, commit: Commit) -> int | None:
-        return commit_log.find(self.lake.ledger, record, commit.id)
+        self.landed = commit_log.find(self.lake.ledger, record, commit.id)
+        return self.landed["commit"]["seq"] if self.landed is not None else None
 
     def _tidy(self) -> None:
         """Note that a ledger exists, delete superseded files, and run the table's maintenance."""
@@ -241,6 +248,7 @@ class LakeDestination(Tracing):
                 return state, None
             record = records.read(self.lake.ledger, self.pipeline, pointer, self.describe())
             if record is not None:
+                records.check_by_topic(record, self.by_topic, self.describe())
                 state.check(record)
                 return state, record
         raise self._gone(f"ledger file {pointer.name if pointer else ''} is missing in {self.lake.ledger.place}")
@@ -299,16 +307,17 @@ class LakeDestination(Tracing):
         """Return metadata of commits that are not published yet, oldest first."""
         return [
             Publication(item["commit"]["batch_id"], item["commit"]["seq"], json.loads(item["commit"]["metadata"]))
-            for item in islice(self._waiting(), limit)
+            for item in islice(self.waiting(), limit)
         ]
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark commits as published; return those that this call marked."""
         asked = set(batches)
-        known = {item["commit"]["batch_id"]: item for item in self._waiting(asked)} if asked else {}
+        known = {item["commit"]["batch_id"]: item for item in self.waiting(asked)} if asked else {}
         return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
 
-    def _waiting(self, asked: set[str] | None = None) -> Iterator[Item]:
+    def waiting(self, asked: set[str] | None = None) -> Iterator[Item]:
+        """Read the commits that are not published yet, oldest first; only those of the batches `asked`, if passed."""
         _, record = self._look()
         left = len(asked) if asked else -1
         for item in self._items(record, after=record.published) if record is not None else ():

@@ -21,7 +21,19 @@ from kpipe.topics import PartitionId, TopicId
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.ledger_rows import SKIPS, end_rows
 
-__all__ = ["STEPS", "Pointer", "Record", "Segment", "folder_of", "lane_id", "mark", "pipeline_of", "read", "write"]
+__all__ = [
+    "STEPS",
+    "Pointer",
+    "Record",
+    "Segment",
+    "check_by_topic",
+    "folder_of",
+    "lane_id",
+    "mark",
+    "pipeline_of",
+    "read",
+    "write",
+]
 
 Item = Mapping[str, Any]  # one commit: its row of kpipe_commits, its ranges, its dead-letter files
 
@@ -122,6 +134,8 @@ class Record:
         balance: of a table with a key (`row_balance.py`): topic, partition, change of the number of rows and of the sum of their
             offsets by this pipeline's commits; None: it has committed nothing since the table has a key.
         baseline: rows of the table that no commit counts, found by the first commit with a key.
+        number: of a pipeline with tables by topic (topics/): number of the last commit among those to all tables; 0: the pipeline
+            has one table, and `seq` is the number.
     """
 
     pipeline: str
@@ -146,6 +160,7 @@ class Record:
     gone: tuple[tuple[int, str], ...] = ()
     balance: tuple[tuple[str, int, int, int], ...] | None = None
     baseline: int = 0
+    number: int = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -186,6 +201,8 @@ class Record:
         said |= {item.name: getattr(self, item.name) for item in fields(self)}
         if self.balance is None:  # as every kpipe has written it
             del said["balance"], said["baseline"]
+        if not self.number:
+            del said["number"]
         said["lanes"] = [_flat(lane) for lane in self.lanes.values()]
         said["segments"] = [[getattr(segment, item.name) for item in fields(Segment)] for segment in self.segments]
         return json.dumps(said, separators=(",", ":"), default=str).encode()
@@ -239,6 +256,20 @@ def write(folder: Folder, record: Record) -> Pointer:
     pointer = Pointer(record.seq, mark(data), {lane_id(lane): lane.next for lane in record.lanes.values()})
     folder.write(f"{folder_of(record.pipeline)}/{pointer.name}", data)
     return pointer
+
+
+def check_by_topic(record: Record, by_topic: bool, where: str) -> None:
+    """Check that a table contains the whole ledger of its pipeline, or with tables by topic that of a topic.
+
+    Raises:
+        LedgerMismatch: `into.table` was edited from one to the other.
+    """
+    if bool(record.number) != by_topic:
+        held = "the ledger of one topic only" if record.number else "the ledger of all topics"
+        raise LedgerMismatch(
+            f"pipeline {record.pipeline}: {where} contains {held}, which an edit of into.table does not move",
+            "undo the change of into.table, or use another pipeline name",
+        )
 
 
 def lane_id(lane: Lane) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
@@ -55,6 +57,7 @@ __all__ = ["SparkStager"]
 _SAMPLE_RECORDS = 500
 _SAMPLE_PARTITIONS = 4
 _SAMPLE_TOPICS = 16
+_SAMPLES_AT_ONCE = 8  # of tables by topic; each needs memory for `SAMPLE_BYTES`
 #: Destinations that deliver a partition's rows in order.
 _ORDERED = ("kafka", "webhook")
 
@@ -131,6 +134,13 @@ class SparkStager:
         computed = Selector(spec, self._lookups.of_batch(batch.id)).new_columns
         return Columns((*columns.without(chosen.targets).items, *computed.items))
 
+    def sample(self, batch: Batch, tables: Sequence[int]) -> None:
+        """See `Sampling`. Most of a sample's time is a wait for the broker; a program is run for one topic after the other."""
+        if self._pipeline.into.by_topic and self._program is None:
+            self._lookups.of_batch(batch.id)  # loads them once
+            with ThreadPoolExecutor(_SAMPLES_AT_ONCE, "kpipe-sample") as pool:
+                list(pool.map(partial(self.sampled, batch), tables))
+
     def sampled(self, batch: Batch, table: int = 0) -> Columns:
         """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
         taken = batch_tables(self._pipeline, batch)
@@ -142,8 +152,7 @@ class SparkStager:
         spec = self._spec(str(self._program.file)) if self._program else None
         self._given_up.clear()
         job = replace(self._job(batch, (), spec), cancelled=self._given_up.is_set)
-        payloads: list[bytes] = []
-        keys: list[bytes] = []
+        payloads, keys = list[bytes](), list[bytes]()
         written = Columns()
         topics = len({step.source.topic for step in steps})
         for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:

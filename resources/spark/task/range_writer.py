@@ -77,7 +77,8 @@ class RangeOutput:
 
         # Rows without an offset are ordered only by their position in a file, so such a file contains one range only.
         untraced = job.ordered and job.program is not None and not job.program.traced
-        self._dead = file("dead letters")
+        # With tables by topic, a file has the dead letters of one table only: each may be committed by itself.
+        self._dead = file(f"dead letters {[table.position for table in job.tables]}")
 
         def rows(table: TableSpec, kind: str) -> StagingWriter | Divided:
             return Divided(table.divided, lambda of: file(f"{kind} {of}")) if table.divided else file(kind, untraced)

@@ -95,8 +95,8 @@ def test_a_batch_writes_the_tables_of_its_topics() -> None:
     ("more", "says"),
     [
         ({"also": [{"table": "two"}]}, "not available together with also"),
-        ({"into": {"type": "delta"}}, "not available for into.type delta -> use into.type: duckdb"),
-        ({"into": {"type": "iceberg"}}, "one pipeline for each topic, each with its own commits"),
+        ({"into": {"type": "webhook", "url": "http://localhost"}}, "for into.type webhook -> use into.type: duckdb"),
+        ({"into": {"type": "iceberg", "audit": {"few": "id > 0"}}}, "not available together with into.audit"),
         ({"into": {"on_conflict": "replace"}}, "name the key's columns, the same in each table: into.key"),
         ({"errors": {"duplicate_key": "skip"}}, "into.key"),
         ({"source": {"topic": "a"}}, "source.topic_pattern, or source.topics"),
@@ -107,6 +107,11 @@ def test_fields_that_do_not_go_with_it(more: dict[str, Any], says: str) -> None:
         check_by_topic(pipeline(**more))
     check_by_topic(pipeline(into={"on_conflict": "replace", "key": ["id"]}))
     check_by_topic(pipeline("plain", **more))
+
+
+@pytest.mark.parametrize("type", ["delta", "iceberg", "parquet"])
+def test_lakes_take_it(type: str) -> None:
+    check_by_topic(pipeline(into={"type": type}))
 
 
 def test_a_further_table_has_no_template() -> None:

@@ -127,8 +127,7 @@ class KeyedLakes(LakeDestination):
         return balance.moved((), {NOWHERE: Holding(), **held}), sum(item.rows for item in held.values()) - written
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
-        found = (item for item in commit_log.items(self.lake.ledger, record, newest_first=True))
-        item: Item | None = next((item for item in found if item["commit"]["batch_id"] == commit.id), None)
+        item = self.landed = commit_log.find(self.lake.ledger, record, commit.id)
         if item is None or state is None:
             return None
         self._landed.append((state, item))

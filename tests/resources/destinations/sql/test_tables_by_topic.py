@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,16 @@ from kpipe import failpoints
 from kpipe.batch.batch import Commit, TableWrite
 from kpipe.batch.counts import Counts
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, SchemaConflict
-from kpipe.ledger.ledger import Lane, LaneChange
 from kpipe.schema.columns import Columns
 from kpipe.tables.changes import EMPTIES
 from kpipe.tables.topic_tables import TopicTables
 from kpipe.tables.upsert import KeyRule
-from kpipe.topics import TopicId
-from resources.testing.place import COLUMNS, COORDINATES, DEAD_LETTERS, Place, arrow, live, read_step, source
+from resources.testing.place import COLUMNS, COORDINATES, Place, live, read_step, source
 from resources.testing.state import proof
 from tests.resources.destinations.databases import database
+from tests.resources.destinations.topic_batches import BLOG, PRICED, SHOP, TABLES, begun, commit, targets
 
 pytestmark = pytest.mark.drawn(2)
-
-SHOP, BLOG = TopicId("cluster-1", "id-shop", "web.shop"), TopicId("cluster-1", "id-blog", "web-blog")
-TABLES = {SHOP: "raw_web_shop", BLOG: "raw_web_blog"}
-PRICED = Columns.of({"id": "BIGINT", "price": "DOUBLE"})
 
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
@@ -38,50 +33,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     failpoints.arm(None)
 
 
-def opened(place: Place, rule: KeyRule | None = None, begun: bool = True) -> Any:
-    destination = place.open(table="raw_{topic}", rule=rule)
-    if begun:
-        lanes = [Lane(source(0, topic), 0, 0) for topic in TABLES]
-        changes = tuple(LaneChange(None, lane) for lane in lanes)
-        destination.commit(Commit(uuid.uuid4().hex, "tweets", changes, kind="begin", note="begin"))
-    return destination
-
-
-def commit(
-    place: Place, destination: Any, ends: Mapping[TopicId, int], dead: tuple[TopicId, int] | None = None,
-    columns: Mapping[TopicId, Columns] | None = None, keyed: bool = False, tables: Mapping[TopicId, str] = TABLES,
-) -> Commit:  # fmt: skip
-    """One range of each topic, into its table: web.shop has `id` and `text`, web-blog `id` and `price`."""
-    ledger = destination.ledger()[1]
-    steps = {topic: read_step(live(ledger, 0, topic), end) for topic, end in sorted(ends.items())}
-    known = {SHOP: COLUMNS, BLOG: PRICED, **(columns or {})}
-    writes, letters, records = [], [], {}
-    for topic, step in steps.items():
-        offsets = [at for at in range(step.range.start, step.range.end) if (topic, at) != dead]
-        fields = [*((name, arrow(kind)) for name, kind in known[topic]), *COORDINATES.items(), ("_kafka_topic", pa.string())]
-        rows = [
-            {"id": at, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at, "_kafka_topic": topic.name}
-            for at in offsets
-        ]
-        files = (place.file(rows, pa.schema(fields)),) if rows else ()
-        counts = Counts(rows=len(rows), inserted=0 if keyed else len(rows))
-        writes.append(TableWrite(tables[topic], known[topic], files, counts={step.lane.key: counts}))
-        aside = len(step.range) - len(rows)
-        letters += [place.dead(step.source, dead[1])] if aside and dead is not None else []
-        records[step.lane.key] = Counts(messages=len(step.range), dead_letters=aside)
-    return Commit(
-        uuid.uuid4().hex, "tweets", tuple(step.change for step in steps.values()), steps=tuple(steps.values()),
-        tables=tuple(writes), records=records, dead_letters=(place.file(letters, DEAD_LETTERS),) if letters else (),
-        ends={step.source: (0, step.end) for step in steps.values()}, multi_topic=True,
-        metadata={step.source: {"end_offset": step.end, "rows": 0} for step in steps.values()}, run_id="r", version="v",
-    )  # fmt: skip
-
-
-def targets(destination: Any) -> dict[str, int]:
-    found = proof(destination, True)
-    assert found.ok, found.problems
-    assert all(rows["rows"] == rows["rows_found"] for rows in found.targets.values())
-    return {name: rows["rows"] for name, rows in found.targets.items()}
+def opened(place: Place, rule: KeyRule | None = None) -> Any:
+    return begun(place.open(table="raw_{topic}", rule=rule))
 
 
 def test_tables_of_a_batch_are_committed_together(place: Place) -> None:
