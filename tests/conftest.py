@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from kpipe import failpoints
 from kpipe.errors import KpipeError, NotAvailable
+from resources.dev_broker import broker as broker_module
 from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
@@ -45,6 +46,8 @@ if not class_archive.installed().is_dir():
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1", *kafka_archive.options())
 # Tests wait for compaction, which would look for something to do every 15 s.
 kafka_node.PROPERTIES += "log.cleaner.backoff.ms=1000\n"
+# Beside other tests, all of this takes longer than on the machine of a person.
+broker_module.START_SECONDS, broker_module.ADMIN_SECONDS, kafka_node.FORMAT_SECONDS = 600.0, 300.0, 600.0
 
 # Of all tests, in whatever folder and order: the same examples in each run, so that a run says whether the code has changed.
 # `HYPOTHESIS_PROFILE=thorough` makes long runs over new ones. No deadline: a busy machine makes single examples slow.
