@@ -144,11 +144,16 @@ def started(home: Home, port: int, **more: str) -> tuple[subprocess.Popen[str], 
     )
     assert process.stdout is not None
     said = []
-    for line in process.stdout:
-        said.append(line)
-        if found := re.search(r"http://\S+", line):
-            return process, found[0]
-    raise AssertionError("".join(said))
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(r"http://\S+", line):
+                return process, found[0]
+        raise AssertionError("".join(said))
+    except BaseException:  # else its object would be collected, with a warning, in a later test
+        with process:
+            process.kill()
+        raise
 
 
 @contextmanager
@@ -158,10 +163,12 @@ def running_ui(home: Home, port: int, topic: str, brokers: str, **more: str) -> 
     try:
         yield Ui(home, address, process, topic, brokers)
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(300)
-        assert process.stdout is not None
-        process.stdout.close()
+        with process:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(300)
+            finally:
+                process.kill()
 
 
 def processes(home: Home) -> list[str]:
