@@ -28,7 +28,7 @@ def _program(name: str) -> str:
 
 def promtool(*words: str, stdin: str = "") -> str:
     """Run promtool; it must succeed."""
-    done = subprocess.run([_program("promtool"), *words], input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([_program("promtool"), *words], input=stdin, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -57,8 +57,12 @@ class PrometheusServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(60)
+        with self._process:
+            self._process.terminate()
+            try:
+                self._process.wait(300)
+            finally:
+                self._process.kill()
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer of its API; wait until it listens."""
