@@ -132,7 +132,7 @@ class Client:
         lines += [f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}", "Sec-WebSocket-Protocol: graphql-ws"]
         lines += [f"{name}: {value}" for name, value in given.items()]
         host, _, port = self.host.rpartition(":")
-        with socket.create_connection((host, int(port)), 60) as connection:
+        with socket.create_connection((host, int(port)), 300) as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode())
             return int(connection.recv(64).split()[1])
 
