@@ -20,13 +20,13 @@ import dagster as dg
 import psutil
 import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
-from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import CancelExecutionRequest, ExecuteExternalJobArgs, StartRunResult
 from dagster._serdes import deserialize_value
 
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.dagster_server.warm_runs import SWITCH, WarmCodeServer, is_on
 from tests.cases import each_case
+from tests.kpipe_assets.dagster_ui import PatientClient
 from tests.patience import looks
 from tests.processes import is_running
 
@@ -51,7 +51,7 @@ class CodeServer:
     folder: Path
     instance: dg.DagsterInstance
     process: subprocess.Popen[bytes]
-    client: DagsterGrpcClient
+    client: PatientClient
     used: set[int] = field(default_factory=set)
 
     def create(self) -> str:
@@ -138,7 +138,7 @@ def running(folder: Path, **more: str) -> Iterator[CodeServer]:
             cwd=root,
         )
         try:
-            client = DagsterGrpcClient(socket=str(socket))
+            client = PatientClient(socket=str(socket))
             until(lambda: (socket.exists() and _answers(client)) or process.poll() is not None)
             yield CodeServer(records, instance, process, client)
         finally:
@@ -170,7 +170,7 @@ def _is_spawned(process: psutil.Process) -> bool:
         return False
 
 
-def _answers(client: DagsterGrpcClient) -> bool:
+def _answers(client: PatientClient) -> bool:
     try:
         return bool(client.ping("here"))
     except dg.DagsterError:
