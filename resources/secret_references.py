@@ -21,6 +21,7 @@ from typing import Final
 
 from kpipe.definition.references import fill
 from kpipe.errors import CredentialUnavailable, InvalidPipeline
+from resources.environ import snapshot
 from transforms.preflight import opened
 
 __all__ = ["MOST_BYTES", "PLACEHOLDER", "SECONDS", "credential", "passes", "secret"]
@@ -114,7 +115,7 @@ def output(arguments: list[str]) -> str:
     with opened(program, Path("/"), "command()") as (path, _):
         if not os.access(path, os.X_OK):
             raise InvalidPipeline(f"command(): {program!r} is not executable", f"chmod +x {path}")
-    environment = {name: value for name, value in os.environ.items() if passes(name)}
+    environment = {name: value for name, value in snapshot().items() if passes(name)}
     try:
         # As named, not as resolved: some programs act by the name that they are called by.
         process = subprocess.Popen(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,12 @@ class Kpipe:
     Attributes:
         home: KPIPE_HOME.
         brokers: `host:port` of the tests' Kafka.
+        begun: processes that `start` has started.
     """
 
     home: Path
     brokers: str
+    begun: list[subprocess.Popen[str]] = field(default_factory=list, repr=False, compare=False)
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a child process: this home, nothing of the person's own."""
@@ -54,7 +56,7 @@ class Kpipe:
 
     def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
         """Begin a command in a session of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "kpipe_assets.cli", *arguments],
             env=self.environment(**more),
             stdin=subprocess.DEVNULL,
@@ -63,6 +65,8 @@ class Kpipe:
             text=True,
             start_new_session=True,
         )
+        self.begun.append(process)
+        return process
 
     def outside(self, *arguments: str, status: int | None = 0, **more: str) -> Done:
         """Run a command to its end in a process of its own, with its own Spark, and hold it to an exit status."""
@@ -102,11 +106,18 @@ class Kpipe:
             return connection.execute(query).fetchall()
 
     def kill(self) -> None:
-        """Kill every process that belongs to this home, but this one."""
+        """Kill every process that belongs to this home, but this one. None of those begun here outlives a test that failed."""
         for process in psutil.process_iter(["environ"]):
             if process.pid != os.getpid() and str(self.home) in str(process.info["environ"]):
                 with suppress(psutil.NoSuchProcess):  # it ended, perhaps with one that was killed before
                     process.kill()
+        for begun in self.begun:
+            begun.kill()
+            begun.wait()
+            for stream in (begun.stdout, begun.stderr):
+                if stream is not None:
+                    stream.close()
+        self.begun.clear()
 
     def processes(self) -> list[str]:
         """Command lines of processes that belong to this home."""

@@ -45,7 +45,7 @@ if not class_archive.installed().is_dir():
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1", *kafka_archive.options())
 # Beside three test processes, a start has taken minutes, and the metadata of a new topic tens of seconds.
-dev_broker.START_SECONDS = dev_broker.ADMIN_SECONDS = 300.0
+dev_broker.START_SECONDS, dev_broker.ADMIN_SECONDS, kafka_node.FORMAT_SECONDS = 600.0, 300.0, 600.0
 # Tests wait for compaction, which would look for something to do every 15 s.
 kafka_node.PROPERTIES += "log.cleaner.backoff.ms=1000\n"
 

@@ -42,7 +42,7 @@ class Got:
 
 
 #: Says how a request is answered. `lost`: taken, and the connection is reset instead of an answer. `cut`: taken, and reset in
-#: the middle of it. `reset`: not taken, and reset. `hang`: nothing for a long time. `slow`: taken, a byte now and then. `huge`:
+#: the middle of it. `reset`: not taken, and reset. `hang`: nothing until the end. `slow`: taken, a byte now and then. `huge`:
 #: taken, with an endless answer. `redirect`, `429:SECONDS` (Retry-After), or an HTTP status.
 Fault = Callable[["Got"], str]
 
@@ -133,7 +133,8 @@ class Receiver:
                 self._answer(to, 200, b"only half", 1000)
                 self._reset(to)
             case "hang":
-                self._ended.wait(20)
+                self._ended.wait()
+                to.close_connection = True
             case "slow":
                 self._answer(to, 200, b"", 1000)
                 for _ in range(100):

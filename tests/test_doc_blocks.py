@@ -271,7 +271,7 @@ def test_python_in_here_documents_compiles() -> None:
 
 
 def ran(program: list[str], text: str, folder: Path) -> list[Any]:
-    done = subprocess.run(program, input=text, capture_output=True, text=True, check=True, cwd=folder, timeout=60)
+    done = subprocess.run(program, input=text, capture_output=True, text=True, check=True, cwd=folder, timeout=600)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -54,7 +54,7 @@ def without(modules: tuple[str, ...], home: Path, *arguments: str, **variables: 
         env={**os.environ, "KPIPE_HOME": str(home), **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -153,5 +153,5 @@ def test_a_catalogue_in_postgres_names_both_extras(tmp_path: Path) -> None:
 def test_fetching_the_jars_without_jgo_names_the_demo(tmp_path: Path) -> None:
     code = "import sys; sys.modules['jgo'] = None; from resources.dev_broker.kafka_jars import LOCK, main\n"
     code += "sys.exit(main(['install', str(LOCK), sys.argv[1]]))"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "jars")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "jars")], capture_output=True, text=True, timeout=600)
     assert (done.returncode, install_hint("demo") in done.stderr) == (1, True), done.stderr

@@ -191,7 +191,13 @@ def kill_all(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
                 every[one.pid] = one
     signal_all(every.values(), signal.SIGKILL)
     _, left = psutil.wait_procs(list(every.values()), timeout=_GRACE_S)
-    return [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in left if _is_alive(one)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # it may end between the two questions
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def stopped(pid: int) -> psutil.Process | None:

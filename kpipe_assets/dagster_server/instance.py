@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpipe.errors import KpipeError
+from resources.environ import snapshot
 from resources.home import Home
 
 __all__ = ["environment", "is_unedited", "make_storage", "open_instance", "prepare"]
@@ -31,7 +32,7 @@ _MARK = re.compile(r"# written by kpipe, unedited: ([0-9a-f]{64})\n\Z")
 
 def environment(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of Dagster's processes, with this home. DAGSTER_HOME is kept if the user has set it."""
-    values = dict(os.environ if environ is None else environ)
+    values = snapshot() if environ is None else dict(environ)
     values["KPIPE_HOME"] = str(home.path)
     values["DAGSTER_HOME"] = str(Path(values.get("DAGSTER_HOME") or home.dagster).expanduser().absolute())
     # A user's folder `resources` or `dagster` must not be imported instead of the package (Python 3.11+).

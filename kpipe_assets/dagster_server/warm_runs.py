@@ -23,7 +23,8 @@ from kpipe_assets.dagster_server.spare_process import PING, READY, wait_for_run
 __all__ = ["SWITCH", "RunProcesses", "Spare", "WarmCodeServer", "is_on"]
 
 SWITCH = "KPIPE_WARM_RUNS"
-_ANSWER_S = 1.0
+# A spare answers at once if it has a core. On a busy machine, waiting costs less than starting another process.
+_ANSWER_S = 5.0
 _LOOK_S = 0.5
 # A spare takes some seconds of CPU to start. It must not take them from the UI's start or from a short run.
 _AFTER_START_S, _AFTER_RUN_S, _DURING_RUN_S = 5.0, 1.0, 30.0

@@ -8,7 +8,6 @@ imported DuckDB; it starts with the first query, and ends when there are none fo
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from kpipe.errors import InvalidStatement, KpipeError, by_name
+from resources.environ import snapshot
 from resources.home import Home
 
 __all__ = ["IsolatedQueries"]
@@ -111,7 +111,7 @@ class IsolatedQueries:
                     [sys.executable, "-m", "kpipe_assets.statements.isolated_process", str(other.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    env={**os.environ, "KPIPE_HOME": str(self._home.path)},
+                    env={**snapshot(), "KPIPE_HOME": str(self._home.path)},
                     pass_fds=[other.fileno()],
                 )
         socket.send_fds(self._channel, [b"q"], [connection.fileno()])

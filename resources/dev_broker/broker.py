@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ START_ATTEMPTS = 3
 """A port that was free can be in use when the broker binds it, seconds later. Then the broker starts on another port."""
 
 ADMIN_SECONDS = 20.0
+
+LOG = "logs/kafka.log"
+
+LOG_SECONDS = 1.0
+"""Time between two reads of the log of a broker that does not answer yet."""
 
 _SILENT = logging.getLogger("kpipe.broker.client")
 _SILENT.addHandler(logging.NullHandler())
@@ -91,7 +96,7 @@ class LocalBroker:
         Raises:
             NotAvailable: Kafka's jars or Java are missing.
             KpipeError: the port is in use, the folder cannot be written, or the process ended; with its last log lines.
-            BrokerUnreachable: it runs, but does not answer within 60 s.
+            BrokerUnreachable: it runs, but does not answer within 180 s.
         """
         with self._locked():
             record = Record.read(self._record_file)
@@ -148,8 +153,13 @@ class LocalBroker:
             time.sleep(0.01)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records. Raises as `create_topic` does."""
-        self._admin_call("delete", name, lambda admin: admin.delete_topics([name], request_timeout=ADMIN_SECONDS))
+        """Delete a topic and its records; no client sees it when this returns. Raises as `create_topic` does."""
+        admin = self._admin_call("delete", name, lambda admin: admin.delete_topics([name], request_timeout=ADMIN_SECONDS))
+        deadline = time.monotonic() + ADMIN_SECONDS
+        while _lists(admin, name):  # as after `create_topic`
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(f"the local broker deleted topic {name!r}, but still lists it", f"see {self.folder}")
+            time.sleep(0.01)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -158,17 +168,24 @@ class LocalBroker:
         port = _free_port(port, last.port if last is not None else None)
         kafka_node.write_configuration(self.folder, port, _free_port(None, None, besides=port))
         kafka_node.format_storage(self.folder)
+        with suppress(FileNotFoundError):  # else lines of the last start would be taken for lines of this one
+            (self.folder / LOG).replace(self.folder / "logs" / "kafka.previous.log")
         pid, identity = spawn(command, self.folder, self.folder / "logs" / "stdout.log", kafka_node.ENVIRONMENT)
         record = Record(pid, identity, kafka_node.VERSION, port, kafka_node.cluster_id(self.folder))
         record.write(self._record_file)
         return record
 
     def _wait(self, record: Record) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline, look = time.monotonic() + START_SECONDS, time.monotonic() + LOG_SECONDS
         why = "its port is closed"
         while time.monotonic() < deadline:
             if not is_alive(record):
                 raise self._ended(record)
+            if time.monotonic() >= look:
+                if self._found_no_port():  # it ends by itself, but now and then Kafka hangs in its own shutdown
+                    terminate(record)
+                    raise self._ended(record)
+                look = time.monotonic() + LOG_SECONDS
             if _accepts(record.port):
                 try:
                     answer = _admin(record.port).list_topics(timeout=2.0)
@@ -185,10 +202,13 @@ class LocalBroker:
         )
 
     def _ended(self, record: Record) -> KpipeError:
-        if any("Address already in use" in line for line in self._log("logs/kafka.log")):
+        if self._found_no_port():
             return _PortTaken(f"port {record.port} was taken by another program while the local broker started", "start it again")
         said = " | ".join(part for part in (ending(record), self._last_lines()) if part)
         return KpipeError(f"the local broker ended while starting: {said}", f"see {self.folder}")
+
+    def _found_no_port(self) -> bool:
+        return any("Address already in use" in line for line in self._log(LOG))
 
     def _running(self) -> BrokerStatus:
         status = self.status()
@@ -209,7 +229,7 @@ class LocalBroker:
 
         Otherwise also what the JVM wrote: it may have ended before Kafka could log that (memory, threads, a crash).
         """
-        lines = self._log("logs/kafka.log")
+        lines = self._log(LOG)
         found = [
             f"{line} {cause if cause[:1] != '[' else ''}"
             for line, cause in zip(lines, [*lines[1:], ""], strict=bool(lines))
@@ -247,6 +267,14 @@ def _knows(admin: AdminClient, topic: str, partitions: int) -> bool:
     except KafkaException:
         return False
     return found is not None and sum(one.leader >= 0 for one in found.partitions.values()) == partitions
+
+
+def _lists(admin: AdminClient, topic: str) -> bool:
+    try:
+        found = admin.list_topics(topic, timeout=2.0).topics.get(topic)
+    except KafkaException:
+        return True
+    return found is not None and found.error is None
 
 
 def _accepts(port: int) -> bool:

@@ -18,12 +18,13 @@ from typing import Any
 import dagster as dg
 import psutil
 from confluent_kafka import Producer
+from dagster._grpc.client import DagsterGrpcClient
 
 from kpipe_assets.dagster_server.instance import open_instance
 from resources.home import Home
 from tests.patience import looks
 
-__all__ = ["PARTITIONS", "Ui", "processes", "running_ui", "sqlite_instance"]
+__all__ = ["PARTITIONS", "PatientClient", "Ui", "processes", "running_ui", "sqlite_instance"]
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "graphql.md").read_text(encoding="utf-8")
 PARTITIONS = 3
@@ -129,12 +130,23 @@ class Ui:
         }
 
 
+# Seconds that Dagster's processes wait for the code server, in place of one minute or two.
+PATIENT = {f"DAGSTER_{what}GRPC_TIMEOUT_SECONDS": "600" for what in ("", "REPOSITORY_", "SENSOR_")}
+
+
+class PatientClient(DagsterGrpcClient):
+    """A client of the code server that waits as long."""
+
+    def _query(self, method: str, request_type: Any, timeout: int = 600, **more: Any) -> Any:
+        return super()._query(method, request_type, timeout=timeout, **more)
+
+
 def started(home: Home, port: int, **more: str) -> tuple[subprocess.Popen[str], str]:
     """`kpipe ui`, once it has said where it is."""
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
     process = subprocess.Popen(
         [sys.executable, "-m", "kpipe_assets.cli", "ui", "--port", str(port)],
-        env={**keep, "KPIPE_HOME": str(home.path), "KPIPE_SPARK_MASTER": "local[2]", **more},
+        env={**keep, "KPIPE_HOME": str(home.path), "KPIPE_SPARK_MASTER": "local[2]", **PATIENT, **more},
         cwd=home.path,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -144,11 +156,16 @@ def started(home: Home, port: int, **more: str) -> tuple[subprocess.Popen[str], 
     )
     assert process.stdout is not None
     said = []
-    for line in process.stdout:
-        said.append(line)
-        if found := re.search(r"http://\S+", line):
-            return process, found[0]
-    raise AssertionError("".join(said))
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(r"http://\S+", line):
+                return process, found[0]
+        raise AssertionError("".join(said))
+    except BaseException:  # else its object would be collected, with a warning, in a later test
+        with process:
+            process.kill()
+        raise
 
 
 @contextmanager
@@ -158,10 +175,12 @@ def running_ui(home: Home, port: int, topic: str, brokers: str, **more: str) -> 
     try:
         yield Ui(home, address, process, topic, brokers)
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(300)
-        assert process.stdout is not None
-        process.stdout.close()
+        with process:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(300)
+            finally:
+                process.kill()
 
 
 def processes(home: Home) -> list[str]:

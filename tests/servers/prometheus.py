@@ -57,8 +57,12 @@ class PrometheusServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(300)
+        with self._process:
+            self._process.terminate()
+            try:
+                self._process.wait(300)
+            finally:
+                self._process.kill()
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer of its API; wait until it listens."""

@@ -65,7 +65,8 @@ def test_after_sigkill_the_next_call_ends_its_runs_and_removes_its_copies(site: 
     process = site.kpipe.start("chaos", "orders")
     (copy,) = until(lambda: list(beside.glob("__kpipe_chaos_*_0")))
     prefix = copy.name.removesuffix("_0")
-    until(lambda: runs_of(prefix))
+    for run in until(lambda: runs_of(prefix)):
+        run.suspend()  # else it may have ended when it is looked for
     process.kill()
     process.communicate()
     assert runs_of(prefix), "its run is not its own process group, and goes on"

@@ -150,7 +150,7 @@ def test_control_records_between_group_and_table_are_no_difference(
     command: Kpipe, topic: Callable[..., str], brokers: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     name = topic()
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}"})
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "transaction.timeout.ms": 600_000})
     producer.init_transactions(120)
     for end in (producer.commit_transaction, producer.abort_transaction):  # 0 1 2, marker; aborted 4 5 6, marker
         producer.begin_transaction()
@@ -296,7 +296,7 @@ def test_a_pipeline_goes_on_in_the_table_of_another_loader(command: Kpipe, loade
         connection.execute("CREATE TABLE orders (id BIGINT, _kafka_partition INTEGER, _kafka_offset BIGINT)")
         for number, stop in stops.items():
             consumer.assign([TopicPartition(loaded, number, 0)])
-            while (message := consumer.poll(30)) is not None and int(message.offset() or 0) < stop:
+            while (message := consumer.poll(300)) is not None and int(message.offset() or 0) < stop:
                 row = [json.loads(message.value() or b"")["id"], number, message.offset()]
                 connection.execute("INSERT INTO orders VALUES (?, ?, ?)", row)
                 if message.offset() == stop - 1:

@@ -31,7 +31,9 @@ class Transactions:
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.topic = topic
-        self.producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{topic}"})
+        self.producer = Producer(
+            {"bootstrap.servers": brokers, "transactional.id": f"of-{topic}", "transaction.timeout.ms": 600_000}
+        )
         self.producer.init_transactions(120)
         self._watch = Consumer({"bootstrap.servers": brokers, "group.id": "watch"})
 

@@ -32,7 +32,7 @@ def naive(path: Path, state: dict[int, int]) -> list[str]:
 @pytest.mark.broker
 def test_an_upsert_loader(command: Kpipe, brokers: str, topic: Callable[..., str], tmp_path: Path) -> None:
     name, state = topic(partitions=3), dict[int, int]()
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}"})
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "transaction.timeout.ms": 600_000})
     producer.init_transactions(120)
     for round_, commits in enumerate((True, False, True)):
         producer.begin_transaction()

@@ -134,8 +134,16 @@ def test_a_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     assert (follow.asked(), continuous.asked()) == (False, True), "only runs that somebody starts again"
     assert not StopRequests(home, "orders", restarts=True).asked(), "nor those that begin afterwards"
     naps: list[float] = []
-    follow.wait(0.02, lambda seconds: (naps.append(seconds), time.sleep(seconds))[1])
-    ask(home, "orders", "stop")
-    follow.wait(1000, naps.append)
+    follow.wait(0.02, naps.append)
+    assert all(nap <= 0.02 for nap in naps), "nobody sleeps longer than it should"
+    naps.clear()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        ask(home, "orders", "stop")
+
+    follow.wait(1000, nap)
     assert follow.asked() and continuous.asked()
-    assert len(naps) >= 1 and max(naps) <= 0.02, "nobody sleeps on once it was asked"
+    assert len(naps) == 1 and naps[0] <= 0.5, "nobody sleeps on once it was asked"
+    follow.wait(1000, nap)
+    assert len(naps) == 1, "nor at all afterwards"

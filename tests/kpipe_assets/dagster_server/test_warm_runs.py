@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,15 @@ import dagster as dg
 import psutil
 import pytest
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
-from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import CancelExecutionRequest, ExecuteExternalJobArgs, StartRunResult
 from dagster._serdes import deserialize_value
 
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.dagster_server.warm_runs import SWITCH, WarmCodeServer, is_on
 from tests.cases import each_case
+from tests.kpipe_assets.dagster_ui import PatientClient
 from tests.patience import looks
+from tests.processes import is_running
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ class CodeServer:
     folder: Path
     instance: dg.DagsterInstance
     process: subprocess.Popen[bytes]
-    client: DagsterGrpcClient
+    client: PatientClient
     used: set[int] = field(default_factory=set)
 
     def create(self) -> str:
@@ -88,7 +89,8 @@ class CodeServer:
     def records(self, run: str) -> list[dict[str, Any]]:
         """What each execution of the run's step has recorded."""
         file = self.folder / run
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        text = file.read_text() if file.exists() else ""
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last one may be half written
 
     def recorded(self, run: str) -> dict[str, Any]:
         until(lambda: self.records(run))
@@ -136,12 +138,13 @@ def running(folder: Path, **more: str) -> Iterator[CodeServer]:
             cwd=root,
         )
         try:
-            client = DagsterGrpcClient(socket=str(socket))
+            client = PatientClient(socket=str(socket))
             until(lambda: (socket.exists() and _answers(client)) or process.poll() is not None)
             yield CodeServer(records, instance, process, client)
         finally:
             for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
-                child.kill()
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
             process.kill()
             process.wait()
 
@@ -167,17 +170,10 @@ def _is_spawned(process: psutil.Process) -> bool:
         return False
 
 
-def _answers(client: DagsterGrpcClient) -> bool:
+def _answers(client: PatientClient) -> bool:
     try:
         return bool(client.ping("here"))
     except dg.DagsterError:
-        return False
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
         return False
 
 
@@ -244,11 +240,13 @@ def test_a_spare_that_does_not_answer_is_ended_and_the_run_starts_as_without_one
 
 
 def _until_it_waits(pid: int) -> None:
-    """Wait until the process reads from its pipe: it uses no CPU any more."""
-    times = [psutil.Process(pid).cpu_times()]
-    while len(times) < 20 or len(set(times[-20:])) > 1:
+    """Wait until the process reads from its pipe: it sleeps, and does not only lack a free core."""
+    process, calm = psutil.Process(pid), 0
+    switches = process.num_ctx_switches()
+    while calm < 20:
         time.sleep(0.1)
-        times.append(psutil.Process(pid).cpu_times())
+        before, switches = switches, process.num_ctx_switches()
+        calm = calm + 1 if process.status() == psutil.STATUS_SLEEPING and switches == before else 0
 
 
 def test_killed_between_handover_and_begin_the_run_is_reported_and_never_executed(own: CodeServer) -> None:

@@ -29,7 +29,12 @@ def steady_producer(brokers: str, topic: str, partitions: int, a_second: int) ->
     end = threading.Event()
 
     def work() -> None:
-        settings = {"bootstrap.servers": brokers, "transactional.id": f"steady-{topic}", "linger.ms": 5}
+        settings = {
+            "bootstrap.servers": brokers,
+            "transactional.id": f"steady-{topic}",
+            "transaction.timeout.ms": 600_000,
+            "linger.ms": 5,
+        }
         producer = Producer(settings)
         producer.init_transactions(120)
         number, chance = 0, random.Random(7)

@@ -25,7 +25,7 @@ def small_staging(kpipe: Any) -> Iterator[Path]:
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("a tmpfs cannot be mounted here")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_staging_is_full(kpipe: Any, topic: Any, write: Any, small_staging: Path) -> None:

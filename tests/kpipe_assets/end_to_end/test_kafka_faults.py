@@ -49,7 +49,9 @@ def delete_records(brokers: str, topic: str, before: int) -> None:
 def test_batches_without_a_record_move_the_ledger(kpipe: Any, topic: Any, write: Any, brokers: str) -> None:
     name = topic(1)
     write(name, ids(0, 3))
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "transaction.timeout.ms": 600_000, "log_level": 0}
+    )
     producer.init_transactions(120)
     producer.begin_transaction()
     for value in ids(100, 120):

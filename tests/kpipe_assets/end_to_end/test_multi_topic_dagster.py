@@ -17,6 +17,7 @@ from kpipe_assets.component import catalog
 from kpipe_assets.dagster_resources import real
 from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from resources.home import Home
+from resources.kafka import consumer_group
 from tests.kpipe_assets.end_to_end.topics import both, found_by, records
 
 pytestmark = pytest.mark.spark
@@ -90,14 +91,21 @@ def test_in_dagster(kpipe: Any, family: Any, write: Any) -> None:
     assert Counter(dict(kpipe.sql("SELECT _kafka_topic, count(*) FROM web GROUP BY 1"))) == Counter({x: 80, y: 43})
 
 
-def test_a_consumer_group_follows_all_topics(kpipe: Any, family: Any, write: Any, brokers: str) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions
+def test_a_consumer_group_follows_all_topics(
+    kpipe: Any, family: Any, write: Any, brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
     from confluent_kafka.admin import AdminClient
 
+    monkeypatch.setattr(consumer_group, "_PATIENCE_S", 120.0)  # a batch does not wait long for the group
     stem, make = family
     a, b = make("a"), make("b")
     write(a, records(0, 5))
     write(b, records(0, 7))
+    # A new cluster makes its topic for groups at the first use; the only batch may have ended before.
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": f"g-{stem}"})
+    consumer.committed([TopicPartition(a, 0)], timeout=600)
+    consumer.close()
     kpipe.define("p", "", source=both(a, b, group=f"g-{stem}"))
     kpipe.json("run", "p")
     admin, deadline, shown = AdminClient({"bootstrap.servers": brokers}), time.monotonic() + 300, {}

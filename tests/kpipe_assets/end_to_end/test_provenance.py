@@ -115,7 +115,9 @@ def test_offsets_of_two_tables_and_back_from_rows(kpipe: Kpipe, topic: Any, writ
 def test_gaps_filtered_records_and_retried_dead_letters(kpipe: Kpipe, topic: Any, write: Any, brokers: str) -> None:
     name = topic(1)
     write(name, ['{"id": 1, "at": "24.12.2026"}', '{"id": 2, "at": "2026-12-25"}'], 0)
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "transaction.timeout.ms": 600_000, "log_level": 0}
+    )
     producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce(name, '{"id": 3, "at": "2026-12-26"}')

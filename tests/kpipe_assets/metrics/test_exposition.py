@@ -65,7 +65,8 @@ class World:
         return self.place.open(pipeline.name, pipeline.into.table)
 
     def exporter(self, **settings: float) -> Exporter:
-        return Exporter(self.home, Settings(**settings), self.open, lambda _: self.brokers)  # type: ignore[arg-type]
+        patient = {"timeout_s": 300.0, **settings}
+        return Exporter(self.home, Settings(**patient), self.open, lambda _: self.brokers)  # type: ignore[arg-type]
 
     def commit(self, ends: Mapping[int, int], **more: object) -> None:
         destination = self.place.open()
@@ -237,8 +238,10 @@ def _hanging(world: World) -> Iterator[tuple[Exporter, list[int], threading.Even
             answers.wait()
         return world.open(pipeline)
 
-    yield Exporter(world.home, Settings(timeout_s=1.5), opened, lambda _: world.brokers), calls, answers  # type: ignore[arg-type,return-value]
-    answers.set()
+    try:
+        yield Exporter(world.home, Settings(timeout_s=1.5), opened, lambda _: world.brokers), calls, answers  # type: ignore[arg-type,return-value]
+    finally:
+        answers.set()
 
 
 def test_a_destination_that_hangs_is_read_by_one_thread_and_delays_no_scrape_beyond_the_timeout(world: World) -> None:

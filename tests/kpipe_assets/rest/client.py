@@ -113,4 +113,4 @@ def serving(home: Home, token: str | None = None, web: Mapping[str, Any] | None 
             yield Client(home, port)
         finally:
             server.should_exit = True
-            thread.join(60)
+            thread.join(300)

@@ -142,7 +142,7 @@ def test_a_token_is_sent_over_tls(tmp_path: Path) -> None:
     with serving(Home.at(tmp_path / "home").make(), TOKEN, web=files) as client:
         trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         for context, works in ((trusting, True), (ssl.create_default_context(), False)):
-            connection = http.client.HTTPSConnection("127.0.0.1", client.port, timeout=60, context=context)
+            connection = http.client.HTTPSConnection("127.0.0.1", client.port, timeout=300, context=context)
             try:
                 connection.request("GET", "/connectors", headers=BEARER)
                 assert works and connection.getresponse().read() == b"[]"
@@ -288,27 +288,27 @@ SINKS = [
 
 def test_no_request_gives_500(api: Client) -> None:
     """Random methods, paths, queries and JSON over a home with a pipeline; the seed is fixed."""
-    random.seed(18)
+    dice = random.Random(18)  # not the generator of this process, which ports are taken from
     api.create("orders")
     paths = list(api.get("/openapi.json")["paths"])
     seen: dict[int, int] = {}
     for _ in range(200):
-        path = random.choice(paths)
+        path = dice.choice(paths)
         for name in ("connector", "name", "task", "plugin", "logger"):
             common = {"task": "0", "plugin": "kpipe", "logger": "kpipe.rest"}.get(name, "orders")
-            path = path.replace("{" + name + "}", random.choice([common, common, random.choice(PARTS)]))
-        if random.random() < 0.1:
-            path = "/" + "/".join(random.choice(PARTS) for _ in range(random.randrange(6)))
+            path = path.replace("{" + name + "}", dice.choice([common, common, dice.choice(PARTS)]))
+        if dice.random() < 0.1:
+            path = "/" + "/".join(dice.choice(PARTS) for _ in range(dice.randrange(6)))
         if any(path.endswith(slow) for slow in ("/test", "/plan", "/seek", "/backfill")):
             continue  # waits for brokers, of which there are none
-        body = {random.choice(KEYS): random.choice(VALUES) for _ in range(random.randrange(4))}
-        if random.random() < 0.5:
-            body = {**CONFIG, "connector.class": random.choice(SINKS), **body}
-        if random.random() < 0.3:
-            body = {"name": random.choice(VALUES), "config": body}
-        method = random.choice(["GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"])
-        sent = random.choice([body, body, body, random.choice(VALUES)])
-        answer = api.ask(method, path + random.choice(QUERIES), sent if method not in ("GET", "HEAD") else None)
+        body = {dice.choice(KEYS): dice.choice(VALUES) for _ in range(dice.randrange(4))}
+        if dice.random() < 0.5:
+            body = {**CONFIG, "connector.class": dice.choice(SINKS), **body}
+        if dice.random() < 0.3:
+            body = {"name": dice.choice(VALUES), "config": body}
+        method = dice.choice(["GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"])
+        sent = dice.choice([body, body, body, dice.choice(VALUES)])
+        answer = api.ask(method, path + dice.choice(QUERIES), sent if method not in ("GET", "HEAD") else None)
         assert answer.status < 500, (method, path, sent, answer)
         if answer.status >= 400 and method != "HEAD":
             assert answer.message, (method, path, sent, answer)

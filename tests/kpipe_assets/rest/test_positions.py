@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kpipe_assets.rest import app as application
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.rest.client import Client, serving
@@ -29,7 +30,10 @@ def entry(topic: str, partition: Any, offset: Any) -> dict[str, Any]:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_connector_from_creation_to_proof(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int]) -> None:
+def test_a_connector_from_creation_to_proof(
+    kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "_ANSWER_S", 300.0)  # brokers on a busy machine
     name = topic(2)
     for partition in range(2):
         write(name, [json.dumps({"id": 10 * partition + at}) for at in range(10)], partition)

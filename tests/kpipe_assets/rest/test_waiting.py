@@ -75,7 +75,7 @@ def test_first_requests_may_come_at_once(api: Client) -> None:
 
     def look() -> list[frozenset[str]]:
         with SensorStates(api.home) as states:
-            return [states.on() for _ in iter(ended.is_set, True)]
+            return [states.on(), *(states.on() for _ in iter(ended.is_set, True))]
 
     with ThreadPoolExecutor(10) as pool:
         looking = [pool.submit(look) for _ in range(2)]
@@ -154,12 +154,13 @@ def test_a_statement_waits_for_another_change_of_its_pipeline(tmp_path: Path, mo
 
 
 def test_a_query_ends_so_that_it_does_not_hold_the_file(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_QUERY_S", 0.5)
     assert api.ask("POST", "/kpipe/v1/sql", {"statement": "CREATE TABLE t (id BIGINT)"}).status == 200
     for query in (
         "SELECT count(*) FROM range(1000000000) a, range(1000000) b",
         "SELECT a.range FROM range(1000000000) a, range(1000000) b WHERE sha256(a.range::VARCHAR) = ''",
     ):
-        answer = api.ask("POST", "/kpipe/v1/sql", {"statement": query})
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "_QUERY_S", 0.5)
+            answer = api.ask("POST", "/kpipe/v1/sql", {"statement": query})
         assert (answer.status, "took too long" in answer.message) == (400, True), answer
     assert api.ask("POST", "/kpipe/v1/sql", {"statement": "SELECT count(*) FROM t"}).json["rows"] == [[0]]

@@ -19,7 +19,7 @@ from kpipe_assets.runs.run_locks import is_locked
 from tests.commandline import Kpipe
 from tests.patience import looks
 
-PATIENCE_S = 150.0
+PATIENCE_S = 300.0
 
 
 @dataclass
@@ -52,7 +52,10 @@ class Serving:
     def end(self, patience: float = PATIENCE_S) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(patience)
+        status = self.process.wait(patience)
+        for reader in self.readers:  # its last lines are still to be read
+            reader.join(patience)
+        return status
 
 
 def until(holds: Callable[[], bool], what: Callable[[], str] = lambda: "", patience: float = PATIENCE_S) -> None:
@@ -99,10 +102,10 @@ def kill(started: Serving) -> None:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(tree, timeout=60)
-    started.process.wait(60)
+    psutil.wait_procs(tree, timeout=PATIENCE_S)
+    started.process.wait(PATIENCE_S)
     for reader in started.readers:
-        reader.join(60)
+        reader.join(PATIENCE_S)
 
 
 _counted: dict[tuple[Path, str], tuple[tuple[tuple[int, int], ...], int]] = {}

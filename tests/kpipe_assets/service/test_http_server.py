@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,11 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(Home.at(tmp_path / "home").make())
-    assert made.client.get("/health")["pipelines"] == {"one": {"running": True}}
-    yield made
-    made.server.stop()
+    try:
+        assert made.client.get("/health")["pipelines"] == {"one": {"running": True}}
+        yield made
+    finally:
+        made.server.stop()
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -58,21 +61,34 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_connections_that_send_nothing_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_IDLE_S", 0.2)
-    with site.connect() as silent, site.connect() as slow:
-        slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ")
-        assert is_closed(silent) and is_closed(slow)
+    with monkeypatch.context() as patch:
+        patch.setattr(http_server, "_IDLE_S", 0.2)
+        with site.connect() as silent, site.connect() as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ")
+            assert is_closed(silent) and is_closed(slow)
     assert site.client.get("/health")["status"] == "running"
 
 
 def test_a_request_that_takes_long_is_answered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_IDLE_S", 0.2)
-    with site.connect() as connection:
+    """On a busy machine, the header too may come after the shortest of these times, and such a connection is closed."""
+    answers = []
+    for idle_s in (0.2, 2.0, 20.0, 100.0):
+        monkeypatch.setattr(http_server, "_IDLE_S", idle_s)
+        answers.append(_late_body(site, 3 * idle_s))
+        if answers[-1]:
+            break
+    assert answers[-1].startswith(b"HTTP/1.1 400 "), ("the config is missing", answers)
+
+
+def _late_body(site: Site, wait_s: float) -> bytes:
+    """The answer to a request whose body comes later than its header; empty if the connection was closed."""
+    with site.connect() as connection, suppress(ConnectionError):
         head = f"POST /connectors HTTP/1.1\r\nHost: 127.0.0.1:{site.client.port}\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 2\r\n\r\n".encode())
-        time.sleep(1)
+        time.sleep(wait_s)
         connection.sendall(b"{}")
-        assert connection.recv(1000).startswith(b"HTTP/1.1 400 "), "the config is missing"
+        return connection.recv(1000)
+    return b""
 
 
 def test_more_connections_than_the_bound_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +99,7 @@ def test_more_connections_than_the_bound_are_closed(site: Site, monkeypatch: pyt
     finally:
         for connection in connections:
             connection.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             assert site.client.get("/health")["status"] == "running"

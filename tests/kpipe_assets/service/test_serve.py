@@ -161,7 +161,7 @@ def test_a_second_service_is_refused_and_health_is_told(running: tuple[Kpipe, Se
     service.wait_for("first: started")
     found = running_service(Home(kpipe.home))
     assert found is not None and found.pid == service.process.pid and lock(kpipe.home)["address"] == found.address
-    with urllib.request.urlopen(f"{found.address}/health", timeout=60) as answer:
+    with urllib.request.urlopen(f"{found.address}/health", timeout=300) as answer:
         assert json.load(answer)["pipelines"]["first"]["running"] is True
     refused = kpipe.outside("serve", status=1).stderr
     assert f"is running already: kpipe serve (pid {found.pid})" in refused and f"kill {found.pid}" in refused
@@ -213,7 +213,7 @@ def test_spark_that_dies_is_started_again_and_a_second_signal_ends_at_once(
         until(lambda: rows(kpipe, "one") == 20)
         service.process.send_signal(signal.SIGINT)
         service.process.send_signal(signal.SIGTERM)
-        service.process.wait(60)
+        service.process.wait(300)
         assert not kpipe.left_behind()
     exact(kpipe, "one", 20)
 

@@ -101,26 +101,33 @@ def test_a_connector_lives_over_http(shared: tuple[Kpipe, Serving], topic: Calla
     assert _metric(api, "kpipe_pipeline_state", 'state="running"') == 1
 
     # a restart ends the run after its batch, and begins another
-    before = runs(kpipe.home, "one")
+    before, seen = runs(kpipe.home, "one"), len(service.lines)
     assert api.ask("POST", "/connectors/one/tasks/0/restart").status == 204
     until(lambda: runs(kpipe.home, "one") not in ([], before))
     assert api.state("one") == "RUNNING"
+    service.wait_for("one: ended after", seen)
+    service.wait_for("one: started", seen)
 
+    seen = len(service.lines)
     assert api.ask("PUT", "/connectors/one/pause").status == 202
     until(lambda: api.state("one") == "PAUSED")
+    service.wait_for("one: ended after", seen)
     assert not runs(kpipe.home, "one")
     write(name, ids(20, 30))
     changed = api.ask("PUT", "/connectors/one/config", config(name, "one", **{"set.id": "CAST(id AS BIGINT) + 1000"}))
     assert changed.status == 200, changed
     assert rows(kpipe, "one") == 20 and api.state("one") == "PAUSED", "it stays paused"
+    seen = len(service.lines)
     assert api.ask("PUT", "/connectors/one/resume").status == 202
     until(lambda: rows(kpipe, "one") == 30)
     assert kpipe.sql("SELECT count(*) FROM one WHERE id >= 1020") == [(10,)]
 
     # of a running one
+    service.wait_for("one: started", seen)
+    seen = len(service.lines)
     again = api.ask("PATCH", "/connectors/one/config", {"set.id": "CAST(id AS BIGINT) + 5000"})
     assert again.status == 200, again
-    service.wait_for("one: ended after", _line(service, "one: started", -1))
+    service.wait_for("one: ended after", seen)
     write(name, ids(30, 40))
     until(lambda: rows(kpipe, "one") == 40)
     assert kpipe.sql("SELECT count(*) FROM one WHERE id >= 5030") == [(10,)]
@@ -143,11 +150,6 @@ def test_a_connector_lives_over_http(shared: tuple[Kpipe, Serving], topic: Calla
         assert api.ask("DELETE", f"/connectors/{each}").status == 204
     assert api.get("/connectors") == [] and not runs(kpipe.home, "one")
     assert kpipe.json("status") == []
-
-
-def _line(service: Serving, text: str, which: int) -> int:
-    """Number of the line that contains the text."""
-    return [at for at, line in enumerate(service.lines) if text in line][which]
 
 
 def _metric(api: Client, metric: str, label: str = "") -> float:
@@ -277,7 +279,7 @@ def test_it_ends_after_the_requests_in_progress_and_restarts_with_everything(
             connection.sendall(data[20:])
             answer = connection.recv(100_000)
             assert answer.startswith(b"HTTP/1.1 201 "), answer
-        assert service.process.wait(150) == 0
+        assert service.process.wait(300) == 0
         assert not kpipe.left_behind()
     write(name, ids(10, 20))
     write(other, ids(0, 5))

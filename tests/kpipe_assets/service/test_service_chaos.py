@@ -111,8 +111,8 @@ def steadily(brokers: str, pipelines: Pipelines) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(60)
-        assert producer.flush(120) == 0
+        thread.join(300)
+        assert producer.flush(600) == 0
 
 
 def processes(service: Serving) -> dict[str, list[psutil.Process]]:
@@ -148,7 +148,7 @@ def strike(kpipe: Kpipe, service: Serving, pipelines: Pipelines, dice: random.Ra
         victim = dice.choice(found[kind])
         with suppress(psutil.NoSuchProcess):
             victim.kill()
-        psutil.wait_procs([victim], timeout=60)
+        psutil.wait_procs([victim], timeout=300)
     else:
         return ""
     return f"{kind} {name}" if kind in ("stop", "run") else kind

@@ -60,4 +60,4 @@ def test_lines_are_objects_are_followed_and_quote_no_program(
     assert not any("quoted-record" in line for line in service.lines)
     assert {line["level"] for line in shown if str(line.get("message")).startswith("failed")} == {"error"}
     follower.send_signal(signal.SIGINT)
-    assert follower.communicate(timeout=60) == ("", "") and follower.returncode == 0
+    assert follower.communicate(timeout=300) == ("", "") and follower.returncode == 0

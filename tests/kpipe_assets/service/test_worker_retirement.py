@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import psutil
 import pytest
 from pyspark import SparkContext
 
 from resources.spark.driver import scheduling, worker_retirement
 from resources.spark.task import range_task
 from tests.kpipe_assets.service.serving import until
+from tests.processes import is_running
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,7 @@ def worker(context: SparkContext, large: int) -> int:
 
 def test_a_worker_is_replaced_when_it_is_due(spark: SparkContext) -> None:
     kept = worker(spark, 1 << 40)
-    assert psutil.pid_exists(kept)
+    assert is_running(kept)
     retired = worker(spark, 1)
-    until(lambda: not psutil.pid_exists(retired) or psutil.Process(retired).status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not is_running(retired))
     assert retired not in {worker(spark, 1 << 40) for _ in range(4)}

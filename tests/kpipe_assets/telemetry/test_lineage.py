@@ -24,6 +24,7 @@ from resources.home import Home
 from tests.cases import each_case
 from tests.kpipe_assets.fakes import World
 from tests.kpipe_assets.telemetry.senders import discard
+from tests.patience import looks
 from tests.receiver import Receiver
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,7 +58,7 @@ def run(world: World, **options: Any) -> Run:
 
 
 def sent(receiver: Receiver) -> list[dict[str, Any]]:
-    lineage.sender().finish(30)
+    lineage.sender().finish(300)
     return [one.json for one in receiver.got if one.took]
 
 
@@ -173,13 +174,20 @@ def test_a_server_that_fails_costs_no_row_and_is_reported_once(
     config = json.dumps({"type": "http", "url": url, "timeout": 0.2, "retry": {"total": 0}})
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT", config)
     assert sum(committed.commit.totals.rows for committed in run(world).batches()) == 12
-    lineage.sender().finish(30)
-    assert len(receiver.got) >= 1
+    lineage.sender().finish(300)
+    assert any(receiver.got for _ in looks(300)), "a client in a hurry has gone by then"
     err = capsys.readouterr().err
     assert err.count("lineage is not delivered") == 1 and SECRET not in err
 
 
-def test_a_run_does_not_wait_for_a_server_that_hangs(world: World, receiver: Receiver) -> None:
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client waits for a receiver that hangs, whatever a busy machine does meanwhile."""
+    config = {"type": "http", "url": os.environ["OPENLINEAGE_URL"], "timeout": 600, "retry": {"total": 0}}
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT", json.dumps(config))
+
+
+def test_a_run_does_not_wait_for_a_server_that_hangs(world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
     receiver.fault = lambda _: "hang"
     done = [committed.seq for committed in run(world).batches()]
     assert done, "the run has ended while the first event waits for its answer"
@@ -189,6 +197,7 @@ def test_a_run_does_not_wait_for_a_server_that_hangs(world: World, receiver: Rec
 def test_a_full_queue_drops_events_and_is_reported_once(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    be_patient(monkeypatch)
     receiver.fault = lambda _: "hang"
     monkeypatch.setattr(lineage.sender()._waiting, "maxsize", 1)
     assert sum(committed.commit.totals.rows for committed in run(world).batches()) == 12
@@ -210,7 +219,7 @@ def test_a_missing_library_is_reported_with_its_extra(
 ) -> None:
     monkeypatch.setattr(lineage, "find_spec", lambda _: None)
     assert sum(committed.commit.totals.rows for committed in run(world).batches()) == 12
-    lineage.sender().finish(30)
+    lineage.sender().finish(300)
     assert capsys.readouterr().err.count("pip install 'kpipe[openlineage]'") == 1 and not receiver.got
 
 
@@ -229,13 +238,13 @@ def test_a_configuration_in_a_file_is_used_unless_others_can_write_it(
     monkeypatch.chdir(folder)
     fresh()
     list(run(world).batches())
-    lineage.sender().finish(30)
+    lineage.sender().finish(300)
     assert [json.loads(line)["eventType"] for line in events.read_text().splitlines()] == ["START", "RUNNING", "COMPLETE"]
     folder.chmod(0o777)
     fresh()
     world.topics.produce(0, {"id": 1})
     assert sum(committed.commit.totals.rows for committed in run(world).batches()) == 1
-    lineage.sender().finish(30)
+    lineage.sender().finish(300)
     fresh()
     assert len(events.read_text().splitlines()) == 3
     assert "lineage is off" in capsys.readouterr().err
@@ -249,10 +258,14 @@ from pathlib import Path
 from kpipe_assets.telemetry.observers import observed
 from resources.home import Home
 from tests.kpipe_assets.fakes import PIPELINE
+from kpipe_assets.telemetry.sender import finish_all
+import atexit
+atexit.unregister(finish_all)
+atexit.register(finish_all, 500)  # as at the end of each process, but on a busy machine
 with observed(Home(Path(sys.argv[1])).make(), PIPELINE, "pid-1"):
     pass
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "home")], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "home")], check=True, cwd=ROOT, timeout=600)
     assert [one.json["eventType"] for one in receiver.got] == ["START", "COMPLETE"]
 
 

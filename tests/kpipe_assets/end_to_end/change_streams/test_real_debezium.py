@@ -70,7 +70,7 @@ class Follower:
 
     def catch_up(self, number: int) -> int:
         """Run until the row that marks the end of a part is there; return how many runs failed."""
-        failed, deadline = 0, time.monotonic() + 200
+        failed, deadline = 0, time.monotonic() + 600
         while True:
             done = self.kpipe("run", self.name, status=None)
             # Debezium repeats events after a crash: an update of a row that a repeated event will delete waits for that.
@@ -195,7 +195,7 @@ def test_tables_equal_their_source_after_kills(
         if part % 2 == 0:
             process = psutil.Process(kafka_broker.status().pid)
             process.kill()
-            psutil.wait_procs([process], timeout=60)
+            psutil.wait_procs([process], timeout=300)
             kafka_broker.start(int(kpipe.brokers.rpartition(":")[2]))
             killed["broker"] += 1
         debezium.start()
