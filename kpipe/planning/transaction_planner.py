@@ -103,11 +103,13 @@ class TransactionPlanner:
             self._ahead.setdefault(other, _Ahead(lane.next, lane.next)).begin(lane.next)
             self._read_changes(other, min(ends[other], snapshot.partitions[other].end))
         while True:
-            known = [self._table(other, lane, snapshot, history) for other, lane in tables.items()]
+            known = [self._table(ledger, other, lane, snapshot, history) for other, lane in tables.items()]
             cut = choose(known, history, list(ends.values()), state.high > 0)
             found = dict(zip(tables, cut.ends, strict=True))
             found[source] = transactions.end_of(history.ranks, cut.rank) if not cut.partial else transactions.next
-            if any(end > lanes[other].next for other, end in found.items()):
+            grown = [other for other, end in found.items() if end > lanes[other].next]
+            # Only the transaction topic: its records count with the first table, which some batch has to create.
+            if grown and (grown != [source] or ledger.committed(min(tables, key=lambda one: one.topic.name))):
                 return self._batch(ledger, snapshot, batch_id, found)
             short = [other for other, table in zip(tables, known, strict=True) if not table.whole]
             if not short:
@@ -175,8 +177,10 @@ class TransactionPlanner:
             joined(ahead.runs, self._log.changes(source, Range(ahead.read, end)))
             ahead.read = end
 
-    def _table(self, source: PartitionId, lane: Lane, snapshot: TopicSnapshot, history: History) -> Table:
-        ahead, begun = self._ahead[source], lane.next > snapshot.partitions[source].log_start
+    def _table(
+        self, ledger: Ledger, source: PartitionId, lane: Lane, snapshot: TopicSnapshot, history: History
+    ) -> Table:
+        ahead, begun = self._ahead[source], bool(ledger.committed(source))
         return Table(source.topic.name, lane.next, ahead.runs, ahead.read, snapshot.partitions[source].end, history, begun)
 
     def _batch(self, ledger: Ledger, snapshot: TopicSnapshot, batch_id: str, ends: dict[PartitionId, int]) -> Batch:

@@ -86,6 +86,11 @@ class TransactionRecords:
                 return Change(offset, "event", key_of(key), order)
         if operation == "t" and self._alone:
             return Change(offset, "other")
+        if operation == "t":
+            raise SourceError(
+                f"{self._where}: offset {offset}: a TRUNCATE outside of a transaction has no place among those of other tables",
+                "set skipped.operations=t in Debezium, or load the table with a pipeline of its own",
+            )
         raise SourceError(f"{self._where}: offset {offset}: a change (op {operation[:20]}) without transaction metadata", _HINT)
 
     def _read(self, offsets: Sequence[int], values: Sequence[bytes | None]) -> Iterator[tuple[int, Any]]:
