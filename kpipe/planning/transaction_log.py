@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kpipe.definition.transaction_topic import topic_of
 
-__all__ = ["NEVER", "Change", "Boundary", "Run", "Transaction", "Transactions", "joined", "key_of"]
+__all__ = ["NEVER", "Boundary", "Change", "Run", "Transaction", "Transactions", "joined", "key_of"]
 
 #: Rank of a transaction before all that the topic still contains.
 NEVER = -(1 << 62)

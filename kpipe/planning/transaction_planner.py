@@ -170,16 +170,14 @@ class TransactionPlanner:
             transactions.read = to
 
     def _read_changes(self, source: PartitionId, to: int, further: bool = False) -> None:
-        """Read the records of a partition up to an offset; less if it has too many transactions, unless further ones are needed."""
+        """Read the records of a partition up to an offset; fewer if they have too many transactions, unless more are needed."""
         ahead = self._ahead[source]
         while ahead.read < to and (further or len(ahead.runs) < _MOST_RUNS):
             end = min(to, ahead.read + _CHUNK)
             joined(ahead.runs, self._log.changes(source, Range(ahead.read, end)))
             ahead.read = end
 
-    def _table(
-        self, ledger: Ledger, source: PartitionId, lane: Lane, snapshot: TopicSnapshot, history: History
-    ) -> Table:
+    def _table(self, ledger: Ledger, source: PartitionId, lane: Lane, snapshot: TopicSnapshot, history: History) -> Table:
         ahead, begun = self._ahead[source], bool(ledger.committed(source))
         return Table(source.topic.name, lane.next, ahead.runs, ahead.read, snapshot.partitions[source].end, history, begun)
 

@@ -11,7 +11,7 @@ from kpipe.ledger import transitions
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits
-from kpipe.planning.transaction_log import Change, Boundary
+from kpipe.planning.transaction_log import Boundary, Change
 from kpipe.planning.transaction_planner import TransactionPlanner
 from kpipe.testing.topics import FakeTopics
 from kpipe.topics import PartitionId
@@ -65,7 +65,7 @@ class DebeziumModel:
         self.chance, self.tables, self.followed = chance, tables, followed
         self.now: State = {}
         self.states: list[State] = []
-        self.topics = FakeTopics({name: 1 for name in [*map(self.topic, followed), LOG]})
+        self.topics = FakeTopics(dict.fromkeys([*map(self.topic, followed), LOG], 1))
         self.transactions: list[list[list[Record]]] = []
         self.at = 0  # next transaction to send
         self.sent: list[tuple[Record, tuple[int, int]]] = []  # since the last crash, with the position behind which each is
@@ -84,9 +84,8 @@ class DebeziumModel:
         records: list[Record] = []
         for table in self.tables:
             rows = sorted(key for name, key in self.now if name == table)
-            records += [
-                (table, {"op": "r", "key": key, "value": 0, "snapshot": "table" if key == rows[-1] else "snapshot"}) for key in rows
-            ]
+            kinds = {key: "table" if key == rows[-1] else "snapshot" for key in rows}
+            records += [(table, {"op": "r", "key": key, "value": 0, "snapshot": kind}) for key, kind in kinds.items()]
         if records:
             records[-1] = (records[-1][0], {**(records[-1][1] or {}), "snapshot": "whole"})
         self.sent += [(record, (0, 0)) for record in records]
@@ -126,7 +125,8 @@ class DebeziumModel:
         for at, records in enumerate(events[first:], first):
             table = records[0][0]
             counts[table] = counts.get(table, 0) + 1
-            self.sent += [((name, value and {**value, "tx": key, "order": counts[table]}), (number, at)) for name, value in records]
+            more = {"tx": key, "order": counts[table]}
+            self.sent += [((name, value and {**value, **more}), (number, at)) for name, value in records]
         ended = {f"public.{table}": count for table, count in counts.items()}
         self.sent.append(((LOG, {"tx": key, "counts": ended}), (number, len(events))))
 

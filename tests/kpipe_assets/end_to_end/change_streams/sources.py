@@ -301,9 +301,8 @@ class TwoTables:
             if self.chance.random() < 0.25:
                 connection.execute(f"DELETE FROM {self.schema}.{table} WHERE id = {id}")
             else:
-                connection.execute(
-                    f"INSERT INTO {self.schema}.{table} VALUES ({id}, {self.number}) ON CONFLICT (id) DO UPDATE SET n = {self.number}"
-                )
+                values = f"VALUES ({id}, {self.number}) ON CONFLICT (id) DO UPDATE SET n = {self.number}"
+                connection.execute(f"INSERT INTO {self.schema}.{table} {values}")
 
     def _end(self, connection: psycopg.Connection, rollback: bool = True) -> None:
         if rollback and self.chance.random() < 0.15:

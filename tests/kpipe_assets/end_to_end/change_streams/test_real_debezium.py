@@ -25,6 +25,7 @@ from tests.servers.postgres import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.spark
 
+
 class Follower:
     """A table that follows a source.
 

@@ -76,7 +76,7 @@ def test_a_reader_sees_only_states_of_the_source(
                 run.communicate()
             source.transactions(10)
             source.marked()
-            deadline = time.monotonic() + 900
+            deadline = time.monotonic() + 1800
             while reader.seen[-1] != source.states[-1]:
                 assert time.monotonic() < deadline, kpipe("run", "cut")
                 kpipe("run", "cut")
