@@ -137,8 +137,10 @@ class Table:
                 " counts no event in this table",
                 "the topics need the names of Debezium's default: PREFIX.SCHEMA.TABLE, and PREFIX.transaction",
             )
-        # Debezium may have counted from 1 again, without the events before: only the count after that is its.
-        return run.last == count and (one.begins < 2 or (again and run.first == 1))
+        if one.begins < 2:
+            return run.last == count
+        # Debezium may have counted from 1 again, without the events before: then these are not the events that END counts.
+        return run.last == count and one.begins == 2 and run.first == 1 and (again or rank < 0)
 
     def _after(self, at: int) -> int:
         if at + 1 < len(self.runs):
@@ -153,14 +155,14 @@ class Table:
             most: highest end; None: no limit.
         """
         at = bisect_right(self._ends, rank, key=lambda item: item[0])
-        while most is not None and at > 1 and self._ends[at - 1][1] > most:
-            at -= 1
+        if most is not None:  # both ranks and ends increase
+            at = max(1, min(at, bisect_right(self._ends, most, key=lambda item: item[1])))
         have, end = self._ends[at - 1]
         wanted = bisect_right(self._touched, rank)
         need = self._touched[wanted - 1] if wanted else None
         if need is None or have >= need or (need not in self._found and self._highest > need):
             return end, None
-        return end, need
+        return end, self._touched[bisect_right(self._touched, have)]
 
     def snapshot_part(self, most: int) -> int:
         """Return an end inside of the snapshot at the beginning, or after it."""
@@ -169,7 +171,7 @@ class Table:
         return max(self.next, min(most, self._after(0)))
 
 
-def choose(tables: Sequence[Table], history: History, most: Sequence[int], streaming: bool) -> Cut:
+def choose(tables: Sequence[Table], history: History, most: Sequence[int], streaming: bool, bare: bool = True) -> Cut:
     """Return the newest cut within the limits, or the oldest one if each is beyond them.
 
     Args:
@@ -177,6 +179,7 @@ def choose(tables: Sequence[Table], history: History, most: Sequence[int], strea
         history: the transactions.
         most: highest end of each table's range.
         streaming: whether the transaction topic has a record.
+        bare: whether the batch may have records of the transaction topic only.
     """
     opened = [(table, end) for table, end in zip(tables, most, strict=True) if table.snapshot_open]
     if opened:
@@ -186,13 +189,19 @@ def choose(tables: Sequence[Table], history: History, most: Sequence[int], strea
     if waits := _snapshot_waits(tables, streaming):
         return Cut(-1, [table.next for table in tables], waits)
     cut = _newest(tables, history, most)
-    if cut.rank >= 0 or any(end > table.next for end, table in zip(cut.ends, tables, strict=True)):
+    if (bare and cut.rank >= 0) or _reads(tables, cut.ends):
         return cut
-    for rank in range(history.newest + 1):
+    for rank in range(max(0, cut.rank), history.newest + 1):
         found = [table.end(rank, None) for table in tables]
-        if all(need is None for _, need in found):
-            return Cut(rank, [end for end, _ in found])
+        ends = [end for end, _ in found]
+        if all(need is None for _, need in found) and (bare or _reads(tables, ends)):
+            return Cut(rank, ends)
     return cut
+
+
+def _reads(tables: Sequence[Table], ends: Sequence[int]) -> bool:
+    """Return whether a record of a table is read."""
+    return any(end > table.next for end, table in zip(ends, tables, strict=True))
 
 
 def _snapshot_waits(tables: Sequence[Table], streaming: bool) -> str:

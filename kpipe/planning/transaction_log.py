@@ -18,6 +18,8 @@ __all__ = ["NEVER", "Boundary", "Change", "Run", "Transaction", "Transactions", 
 #: Rank of a transaction before all that the topic still contains.
 NEVER = -(1 << 62)
 
+_UNCOUNTED = 2  # BEGIN records in place of an END whose counts nobody has
+
 _POSTGRES = re.compile(r"(\d+):\d+")
 
 
@@ -148,18 +150,29 @@ class Transactions:
             self.entries = [entry for entry in self.entries if entry.offset >= first]
 
     def ended(self) -> tuple[Sequence[Transaction], int]:
-        """Return the transactions, and the number of those that are committed."""
+        """Return the transactions, and the number of those that are committed.
+
+        Where a later transaction has ended first, the END was lost when Debezium was killed. It has written all events before.
+        """
         found: dict[str, Transaction] = {}
         begins: dict[str, int] = {}
+        opened: dict[str, None] = {}
         for entry in self.entries:
             if entry.counts is None:
                 begins[entry.key] = begins.get(entry.key, 0) + 1
+                if entry.key not in found:
+                    opened[entry.key] = None
                 continue
+            opened.pop(entry.key, None)
+            known = found.get(entry.key)
+            if known is None:
+                found |= {key: Transaction(key, entry.offset, {}, 0) for key in opened}
+                begins |= {key: begins[key] + _UNCOUNTED for key in opened}
+                opened.clear()
             counts = dict[str, int]()
             for collection, count in entry.counts.items():
                 name = topic_of(self.prefix, collection)
                 counts[name] = counts.get(name, 0) + count
-            known = found.get(entry.key)
             found[entry.key] = Transaction(entry.key, known.offset if known else entry.offset, counts, 0)
         result = [replace(one, begins=begins.get(one.key, 0)) for one in found.values()]
         return result, sum(one.offset < self.next for one in result)

@@ -102,14 +102,15 @@ class TransactionPlanner:
         for other, lane in tables.items():
             self._ahead.setdefault(other, _Ahead(lane.next, lane.next)).begin(lane.next)
             self._read_changes(other, min(ends[other], snapshot.partitions[other].end))
+        # Records of the transaction topic alone count with the first table, which some batch has to create.
+        bare = bool(ledger.committed(min(tables, key=lambda one: one.topic.name)))
         while True:
             known = [self._table(ledger, other, lane, snapshot, history) for other, lane in tables.items()]
-            cut = choose(known, history, list(ends.values()), state.high > 0)
+            cut = choose(known, history, list(ends.values()), state.high > 0, bare)
             found = dict(zip(tables, cut.ends, strict=True))
             found[source] = transactions.end_of(history.ranks, cut.rank) if not cut.partial else transactions.next
             grown = [other for other, end in found.items() if end > lanes[other].next]
-            # Only the transaction topic: its records count with the first table, which some batch has to create.
-            if grown and (grown != [source] or ledger.committed(min(tables, key=lambda one: one.topic.name))):
+            if grown and (grown != [source] or bare):
                 return self._batch(ledger, snapshot, batch_id, found)
             short = [other for other, table in zip(tables, known, strict=True) if not table.whole]
             if not short:
@@ -192,7 +193,8 @@ class TransactionPlanner:
     def _idle(self, lanes: dict[PartitionId, Lane], snapshot: TopicSnapshot, cut: Cut) -> Idle:
         states = {source: snapshot.partitions[source] for source in lanes}
         if unread := sum(state.end - lanes[source].next for source, state in states.items()):
-            waits = cut.waits or "the end of the newest transaction of the source"
+            last = "the end of the newest transaction of the source" if cut.rank < 0 else "the first event of a table"
+            waits = cut.waits or last
             return Idle("source_transaction", unread, waits)
         waiting = sum(state.high - max(lanes[source].next, state.end) for source, state in states.items())
         return Idle("open_transaction" if waiting else "caught_up", waiting)

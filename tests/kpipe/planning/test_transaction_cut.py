@@ -190,6 +190,21 @@ def test_a_count_of_a_transaction_that_was_begun_twice_holds_for_events_that_cou
     assert script.ranges() == {"a": (0, 2), "n": (0, 3)}
 
 
+def test_the_end_of_a_transaction_that_was_lost_is_that_of_the_next_one() -> None:
+    script = Script("a")
+    script.begin("1")
+    script.event("a", "1", 1)
+    assert script.waits() == "the end of the newest transaction of the source"
+    script.begin("2")
+    script.log("2", other=1)
+    assert script.waits() == "events of transaction 1 in topic shop.public.a", "there may be more"
+    script.begin("3")
+    script.event("a", "3", 1)
+    assert script.ranges() == {"a": (0, 1), "n": (0, 3)}
+    script.log("3", a=1)
+    assert script.ranges() == {"a": (1, 2), "n": (3, 5)}
+
+
 def test_an_end_without_the_tables_events_means_other_names_of_topics() -> None:
     script = Script("a")
     script.begin("1")
@@ -230,7 +245,7 @@ def test_transactions_of_other_tables_alone_are_a_batch_once_a_table_exists() ->
     script = Script("a")
     script.begin("1")
     script.log("1", other=3)
-    assert script.waits() != "caught_up"
+    assert script.waits() == "the first event of a table"
     script.begin("2")
     script.event("a", "2", 1)
     script.log("2", a=1)
