@@ -138,6 +138,11 @@ class DebeziumModel:
         waiting = sorted(table for table, queue in queues.items() if len(queue) > self.arrived.get(table, 0))
         if not waiting:
             return False
+        # A table without a record counts as empty when the snapshot has ended (docs/how-to/change-streams.md).
+        begun = {table for table in waiting if (queues[table][0] or {}).get("op") != "r" or self.arrived.get(table)}
+        ends = {table for table in waiting if (queues[table][self.arrived.get(table, 0)] or {}).get("snapshot", "whole") == "whole"}
+        if begun < set(waiting):
+            waiting = sorted(set(waiting) - ends) or sorted(set(waiting) - begun)
         table = self.chance.choice(waiting)
         value = queues[table][self.arrived.get(table, 0)]
         self.arrived[table] = self.arrived.get(table, 0) + 1
