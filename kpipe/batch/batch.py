@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def closed_by(self) -> str:
-        """What ended the batch: `bytes` or `offsets` if a limit cut a range, a `transaction` of the source, else `caught_up`."""
+        """Reason for its end: `bytes` or `offsets` if a limit cut a range, a `transaction` of the source, else `caught_up`."""
         reasons = {step.closed_by for step in self.steps}
         return next((reason for reason in ("bytes", "offsets", "transaction") if reason in reasons), "caught_up")
 

@@ -221,7 +221,7 @@ class Pipeline(Model):
 
     @property
     def transaction_topic(self) -> str | None:
-        """The source's topic with its transactions, whose records are no rows; None: batches end at any offset."""
+        """The source's topic with its transactions, whose records give no rows; None: batches end at any offset."""
         return transaction_topic(self.source.names) if self.batch.cut == "transaction" else None
 
     @property

@@ -31,7 +31,7 @@ class History:
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
-        """Position of each transaction by key; that of the first one that is not committed is 0."""
+        """Position of each transaction by key; the first transaction that is not committed has 0."""
         return {one.key: at - self.committed for at, one in enumerate(self.transactions)}
 
     @property
@@ -72,7 +72,7 @@ class Cut:
 
 
 class Table:
-    """What is known of the partition of one table.
+    """Records of the partition of one table, and where a range of it may end.
 
     Args:
         topic: its topic.

@@ -18,7 +18,7 @@ __all__ = ["NEVER", "Boundary", "Change", "Run", "Transaction", "Transactions", 
 #: Rank of a transaction before all that the topic still contains.
 NEVER = -(1 << 62)
 
-_UNCOUNTED = 2  # BEGIN records in place of an END whose counts nobody has
+_UNCOUNTED = 2  # BEGIN records that make counts doubtful, where the END was lost
 
 _POSTGRES = re.compile(r"(\d+):\d+")
 

@@ -40,7 +40,7 @@ class KeyRule:
         duplicates: for `error`, the policy for a row whose key exists.
         deletes: whether tombstones delete.
         most: maximum of the pipeline's dead letters; None: no limit. Only the commit detects duplicates.
-        log: topic of the source's transactions, whose records are no rows; None: there is none.
+        log: topic of the source's transactions, whose records give no rows; None without one.
     """
 
     columns: tuple[str, ...] | None = None

@@ -38,7 +38,7 @@ class Progress:
     Attributes:
         positions: next offsets, by partition as text.
         idle: why there was nothing to read, or ""; see `kpipe.planning.planner.Idle`.
-        waits: what it waits for, then, if the reason does not say it all.
+        waits: what it waits for, then; empty if that is the reason.
         behind: unread offsets of the selected partitions, to the high watermark.
         has_read: whether any offset of the selected partitions is committed.
         skipped: number of skipped offsets in the ledger.
