@@ -140,7 +140,8 @@ class DebeziumModel:
             return False
         # A table without a record counts as empty when the snapshot has ended (docs/how-to/change-streams.md).
         begun = {table for table in waiting if (queues[table][0] or {}).get("op") != "r" or self.arrived.get(table)}
-        ends = {table for table in waiting if (queues[table][self.arrived.get(table, 0)] or {}).get("snapshot", "whole") == "whole"}
+        following = {table: queues[table][self.arrived.get(table, 0)] or {} for table in waiting}
+        ends = {table for table, value in following.items() if value.get("snapshot", "whole") == "whole"}
         if begun < set(waiting):
             waiting = sorted(set(waiting) - ends) or sorted(set(waiting) - begun)
         table = self.chance.choice(waiting)
