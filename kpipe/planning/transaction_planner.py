@@ -138,7 +138,7 @@ class TransactionPlanner:
             unfinished = [lane for lane in ledger.of(source) if not lane.finished]
             if len(unfinished) != 1 or not unfinished[0].open:
                 raise NotAvailable(
-                    f"{self._where}: {source}: skipped or bounded offsets are to be read: batches of them are not states of the source",
+                    f"{self._where}: {source}: skipped or bounded offsets are to be read; batches of them are not states",
                     "finish the backfill without batch.cut, then set it again",
                 ).about("batch", "cut")
             found[source] = unfinished[0]
