@@ -15,9 +15,9 @@ from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Timestamp
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
-from kpipe.planning.transaction_log import Boundary, Change
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicSnapshot
+from kpipe.transaction_log import Boundary, Change
 from kpipe.verification.recount import Entry, Recount
 
 __all__ = [

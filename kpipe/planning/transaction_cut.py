@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kpipe.errors import SourceError
-from kpipe.planning.transaction_log import NEVER, Run, Transaction
+from kpipe.transaction_log import NEVER, Run, Transaction
 
 __all__ = ["Cut", "History", "Table", "choose"]
 
@@ -22,7 +22,7 @@ class History:
     """Transactions in the order of their first END, and how many of them are committed.
 
     Attributes:
-        transactions: see kpipe/planning/transaction_log.py.
+        transactions: see kpipe/transaction_log.py.
         committed: their number.
     """
 

@@ -18,8 +18,8 @@ from kpipe.ledger.ledger import Lane, Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, plan, step_of
 from kpipe.planning.transaction_cut import Cut, History, Table, choose
-from kpipe.planning.transaction_log import Run, Transactions, joined
 from kpipe.topics import Part, PartitionId, PartitionState, TopicSnapshot
+from kpipe.transaction_log import Run, Transactions, joined
 
 __all__ = ["TransactionPlanner", "planner_of"]
 

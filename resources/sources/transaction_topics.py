@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from kpipe.definition.source import Source
 from kpipe.offsets import Range
-from kpipe.planning.transaction_log import Boundary, Change
 from kpipe.topics import PartitionId
+from kpipe.transaction_log import Boundary, Change
 from resources.decode.debezium.transaction_records import TransactionRecords
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader

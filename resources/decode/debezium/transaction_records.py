@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kpipe.errors import SourceError
-from kpipe.planning.transaction_log import Boundary, Change, key_of
+from kpipe.transaction_log import Boundary, Change, key_of
 from resources.decode.block import Payloads
 from resources.decode.debezium.envelopes import is_transaction
 from resources.decode.debezium.events import JsonDocuments

@@ -11,10 +11,10 @@ from kpipe.ledger import transitions
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits
-from kpipe.planning.transaction_log import Boundary, Change
 from kpipe.planning.transaction_planner import TransactionPlanner
 from kpipe.testing.topics import FakeTopics
 from kpipe.topics import PartitionId
+from kpipe.transaction_log import Boundary, Change
 
 PREFIX = "shop"
 LOG = f"{PREFIX}.transaction"

@@ -15,8 +15,8 @@ from kpipe.offsets import Range
 from kpipe.planning import transaction_planner
 from kpipe.planning.planner import Idle
 from kpipe.planning.transaction_cut import Table
-from kpipe.planning.transaction_log import Change, joined, key_of
 from kpipe.planning.transaction_planner import TransactionPlanner
+from kpipe.transaction_log import Change, joined, key_of
 from tests.kpipe.planning.debezium_model import LOG, DebeziumModel, Follower
 
 TABLES = ["a", "b", "c"]

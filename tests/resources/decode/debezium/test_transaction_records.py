@@ -9,8 +9,8 @@ import pytest
 
 from kpipe.definition.formats import Format
 from kpipe.errors import SourceError
-from kpipe.planning.transaction_log import Boundary, Change
 from kpipe.schema.columns import Columns
+from kpipe.transaction_log import Boundary, Change
 from resources.decode.block import Payloads
 from resources.decode.debezium.decoder import DebeziumDecoder
 from resources.decode.debezium.transaction_records import TransactionRecords
