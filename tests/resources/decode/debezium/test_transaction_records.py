@@ -65,6 +65,24 @@ def test_events_name_their_transaction_and_their_order() -> None:
     assert found == [Change(0, "event", "737", 1), Change(1, "event", "737", 2), Change(2, "other"), Change(3, "event", "737", 3)]
 
 
+@pytest.mark.parametrize("schema", [False, True])
+def test_an_event_as_debezium_writes_it_is_not_parsed(schema: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = ("before", "after", "source", "transaction", "op")
+    event = {**{name: change(transaction=block(3))[name] for name in order}, "ts_ms": 1, "ts_us": 1, "ts_ns": 1}
+    slow = changes({**event, "more": 1})
+    monkeypatch.setattr(TransactionRecords, "_change", None)
+    assert changes(written(event, schema)) == slow == [Change(0, "event", "737", 3)]
+
+
+@pytest.mark.parametrize("schema", [False, True])
+def test_what_only_resembles_the_end_of_an_event_is_parsed(schema: bool) -> None:
+    end = {"transaction": block(3), "op": "u", "ts_ms": 1}
+    text = json.dumps(end, separators=(",", ":"))[1:]
+    snapshot = change("r", "last")
+    for value in ({**snapshot, "more": {"a": 1, **end}}, {**snapshot, "more": text}, {**snapshot, "x," + text: 1}):
+        assert changes(written(value, schema)) == [Change(0, "whole")]
+
+
 def test_records_of_a_snapshot_are_told_apart_from_its_last_ones() -> None:
     kinds = ["first", True, "first_in_data_collection", "true", "last_in_data_collection", "last", "incremental"]
     found = [one.kind for one in changes(*(change("r", kind) for kind in kinds))]
