@@ -41,9 +41,9 @@ class _Ahead:
     read: int
     runs: list[Run] = field(default_factory=list)
 
-    def begin(self, at: int) -> None:
-        """Forget records before an offset."""
-        if not self.next <= at <= self.read:
+    def begin(self, at: int, end: int) -> None:
+        """Forget records before an offset; all of them if the log now ends before some."""
+        if not self.next <= at <= self.read <= end:
             self.next, self.read, self.runs = at, at, []
             return
         self.next = at
@@ -100,7 +100,7 @@ class TransactionPlanner:
             del self._ahead[other]
         ends = {other: lane.next + limits.of(other)[0] for other, lane in tables.items()}
         for other, lane in tables.items():
-            self._ahead.setdefault(other, _Ahead(lane.next, lane.next)).begin(lane.next)
+            self._ahead.setdefault(other, _Ahead(lane.next, lane.next)).begin(lane.next, snapshot.partitions[other].end)
             self._read_changes(other, min(ends[other], snapshot.partitions[other].end))
         # Records of the transaction topic alone count with the first table, which some batch has to create.
         bare = bool(ledger.committed(min(tables, key=lambda one: one.topic.name)))
@@ -156,10 +156,10 @@ class TransactionPlanner:
         source = names[f"{prefix}.transaction"]
         next, known = lanes[source].next, self._known.get(source)
         first = max(snapshot.partitions[source].log_start, next - _HISTORY)
-        if known is None or not known.first <= next <= known.read:
+        if known is None or not known.first <= next <= known.read <= snapshot.partitions[source].end:
             known = Transactions(prefix, min(first, next), next, next)
             if first < next:
-                known.entries += self._log.entries(source, Range(first, next))
+                known.entries = list(self._log.entries(source, Range(first, next)))
             self._known = {source: known}
         known.move(next, first)
         return source, known
@@ -167,7 +167,8 @@ class TransactionPlanner:
     def _read_entries(self, source: PartitionId, transactions: Transactions, state: PartitionState) -> None:
         to = min(state.end, transactions.next + _MOST_ENTRIES)
         if to > transactions.read:
-            transactions.entries += self._log.entries(source, Range(transactions.read, to))
+            found = list(self._log.entries(source, Range(transactions.read, to)))  # a read that fails leaves nothing
+            transactions.entries += found
             transactions.read = to
 
     def _read_changes(self, source: PartitionId, to: int, further: bool = False) -> None:
@@ -175,7 +176,8 @@ class TransactionPlanner:
         ahead = self._ahead[source]
         while ahead.read < to and (further or len(ahead.runs) < _MOST_RUNS):
             end = min(to, ahead.read + _CHUNK)
-            joined(ahead.runs, self._log.changes(source, Range(ahead.read, end)))
+            found = list(self._log.changes(source, Range(ahead.read, end)))
+            joined(ahead.runs, found)
             ahead.read = end
 
     def _table(self, ledger: Ledger, source: PartitionId, lane: Lane, snapshot: TopicSnapshot, history: History) -> Table:

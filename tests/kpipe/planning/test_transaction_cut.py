@@ -305,6 +305,41 @@ def test_each_record_is_read_once_for_many_plans() -> None:
     assert script.follower.log.reads <= 12
 
 
+def test_a_read_that_failed_is_repeated_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script("a")
+    for key in "123":
+        script.begin(key)
+        script.event("a", key, 1)
+        script.log(key, a=1)
+    read, failures = script.model.topics.read, iter([3, 2])
+
+    def failing(source: Any, span: Range) -> Any:
+        for count, item in enumerate(read(source, span)):
+            if count == failing.after:  # type: ignore[attr-defined]
+                raise SourceError("the broker is away")
+            yield item
+
+    monkeypatch.setattr(script.model.topics, "read", failing)
+    for after in failures:
+        failing.after = after  # type: ignore[attr-defined]
+        with pytest.raises(SourceError, match="away"):
+            script.follower.plan()
+    monkeypatch.undo()
+    assert script.ranges() == {"a": (0, 3), "n": (0, 6)}
+
+
+def test_records_that_a_log_has_lost_are_forgotten() -> None:
+    script = Script("a")
+    for key in "12":
+        script.begin(key)
+        script.event("a", key, 1)
+        script.log(key, a=1)
+    assert isinstance(script.follower.plan(), Batch)
+    script.model.topics.truncate(0, 1, topic=script.model.topic("a"))
+    script.model.topics.truncate(0, 2, topic=LOG)
+    assert script.ranges() == {"a": (0, 1), "n": (0, 2)}
+
+
 def test_what_cannot_hold_is_refused() -> None:
     script = Script("a")
     ledger, snapshot = script.follower.ledger, script.model.topics.snapshot()
