@@ -5,7 +5,7 @@ Implementations are in resources/, public fakes in kpipe/testing/. resources/tes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,10 +14,8 @@ from kpipe.batch.host_stats import Work
 from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Timestamp
 from kpipe.ledger.ledger import Ledger
-from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicSnapshot
-from kpipe.transaction_log import Boundary, Change
 from kpipe.verification.recount import Entry, Recount
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
     "Spread",
     "Stager",
     "Topics",
-    "TransactionLog",
 ]
 
 
@@ -75,30 +72,6 @@ class GroupFollower(Protocol):
         """Set the offsets of the consumer group in `source.group`, if there is one. They are never read back.
 
         A failure is logged and changes nothing: it must not delay ingest.
-        """
-        ...
-
-
-@runtime_checkable
-class TransactionLog(Protocol):
-    """Optional interface of topics: read which transactions of the source their records belong to (`batch.cut: transaction`).
-
-    Ranges end at the last stable offset at most.
-    """
-
-    def entries(self, source: PartitionId, span: Range) -> Iterable[Boundary]:
-        """Read BEGIN and END of transactions in a range of the transaction topic, in offset order.
-
-        Raises:
-            SourceError: the range could not be read, or a record is neither.
-        """
-        ...
-
-    def changes(self, source: PartitionId, span: Range) -> Iterable[Change]:
-        """Read to which transaction each record in a range of a table's topic belongs, in offset order.
-
-        Raises:
-            SourceError: the range could not be read, or a change has no transaction metadata.
         """
         ...
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from kpipe.definition.transaction_topic import topic_of
+from kpipe.offsets import Range
+from kpipe.topics import PartitionId
 
-__all__ = ["NEVER", "Boundary", "Change", "Run", "Transaction", "Transactions", "joined", "key_of"]
+__all__ = ["NEVER", "Boundary", "Change", "Run", "Transaction", "TransactionLog", "Transactions", "joined", "key_of"]
 
 #: Rank of a transaction before all that the topic still contains.
 NEVER = -(1 << 62)
@@ -58,6 +60,30 @@ class Change(NamedTuple):
     kind: str
     key: str = ""
     order: int = 0
+
+
+@runtime_checkable
+class TransactionLog(Protocol):
+    """Optional interface of `Topics` (kpipe/interfaces.py): read which transactions of the source their records belong to (`batch.cut: transaction`).
+
+    Ranges end at the last stable offset at most.
+    """
+
+    def entries(self, source: PartitionId, span: Range) -> Iterable[Boundary]:
+        """Read BEGIN and END of transactions in a range of the transaction topic, in offset order.
+
+        Raises:
+            SourceError: the range could not be read, or a record is neither.
+        """
+        ...
+
+    def changes(self, source: PartitionId, span: Range) -> Iterable[Change]:
+        """Read to which transaction each record in a range of a table's topic belongs, in offset order.
+
+        Raises:
+            SourceError: the range could not be read, or a change has no transaction metadata.
+        """
+        ...
 
 
 @dataclass(frozen=True)

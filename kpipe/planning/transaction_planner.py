@@ -13,13 +13,13 @@ from kpipe.batch.batch import Batch
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.transaction_topic import prefix_of
 from kpipe.errors import InvalidPipeline, NotAvailable
-from kpipe.interfaces import Topics, TransactionLog
+from kpipe.interfaces import Topics
 from kpipe.ledger.ledger import Lane, Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, plan, step_of
 from kpipe.planning.transaction_cut import Cut, History, Table, choose
 from kpipe.topics import Part, PartitionId, PartitionState, TopicSnapshot
-from kpipe.transaction_log import Run, Transactions, joined
+from kpipe.transaction_log import Run, TransactionLog, Transactions, joined
 
 __all__ = ["TransactionPlanner", "planner_of"]
 

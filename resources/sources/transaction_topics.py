@@ -18,7 +18,7 @@ __all__ = ["TransactionTopics"]
 
 
 class TransactionTopics(KafkaTopics):
-    """`Topics` and `TransactionLog` (kpipe/interfaces.py) over Kafka; for arguments see `KafkaTopics`."""
+    """`Topics` and `TransactionLog` (kpipe/transaction_log.py) over Kafka; for arguments see `KafkaTopics`."""
 
     def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float | None = None) -> None:
         super().__init__(source, environ, timeout_s)
