@@ -64,9 +64,9 @@ class Change(NamedTuple):
 
 @runtime_checkable
 class TransactionLog(Protocol):
-    """Optional interface of `Topics` (kpipe/interfaces.py): read which transactions of the source their records belong to (`batch.cut: transaction`).
+    """Optional interface of `Topics` (kpipe/interfaces.py): read to which transaction of the source each record belongs.
 
-    Ranges end at the last stable offset at most.
+    `batch.cut: transaction` needs it. Ranges end at the last stable offset at most.
     """
 
     def entries(self, source: PartitionId, span: Range) -> Iterable[Boundary]:
