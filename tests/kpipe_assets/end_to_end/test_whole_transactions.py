@@ -92,7 +92,7 @@ def test_each_commit_is_a_state_of_the_source(kpipe: Kpipe, family: Any) -> None
     # One table is none for each topic; transactions of other tables alone are read, too.
     kpipe("run", "alone")
     source.mark(13)
-    source.mark(13, prices=1)
+    source.mark(13, other=1)
     assert kpipe.json("run", "alone")[0]["filtered"] == 2
     assert kpipe.sql("SELECT id, n FROM alone ORDER BY 1") == [(1, 10), (5, 12)]
     # A TRUNCATE is an event of a transaction; the transaction topic does not count as another partition of the table.
