@@ -70,9 +70,11 @@ def test_each_commit_is_a_state_of_the_source(kpipe: Kpipe, family: Any) -> None
     assert "wait for the end of the newest transaction of the source" in kpipe("run", "shop").stdout
     source.mark(11, people=1, prices=1)
     assert f"wait for events of transaction 11 in topic {topics[1]}" in kpipe("run", "shop").stdout
+    assert "shop: unread offsets wait for events of transaction 11" in kpipe("status").stdout
     source.event("prices", "d", 1, None, 11)
     kpipe("run", "shop")
     assert state() == [[(1, 10)], [(2, 10)]]
+    assert "wait for" not in kpipe("status").stdout
     # Debezium was killed, and writes the last two transactions again.
     source.mark(10)
     source.event("people", "u", 1, 10, 10)
