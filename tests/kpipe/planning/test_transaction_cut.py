@@ -112,7 +112,7 @@ def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.chaos
 @pytest.mark.parametrize("limit", [1, 3, 8, 1000])
 def test_each_commit_is_a_state_of_the_source_in_many_courses(limit: int) -> None:
-    for seed in range(5000):
+    for seed in range(2000):
         Course(f"long:{limit}:{seed}", limit).run(20)
 
 
