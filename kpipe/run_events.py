@@ -70,7 +70,8 @@ class Event:
         kind: `planned`, `staged`, `committed`, `restaged`, `resumed`, `retry`, `narrowed`, `idle`, `decided`.
         batch: the batch, if the event concerns one.
         committed: the commit that was read back.
-        text: one sentence; it may quote a record.
+        text: one sentence; it may quote a record. For `idle`, the reason.
+        detail: for `idle`, what the pipeline waits for.
         snapshot: the broker offsets of the plan.
         ledger: the ledger before the batch.
         error: the error of a batch that is retried or narrowed.
@@ -82,6 +83,7 @@ class Event:
     batch: Batch | None = None
     committed: Committed | None = None
     text: str = ""
+    detail: str = ""
     snapshot: TopicSnapshot | None = None
     ledger: Ledger | None = None
     error: KpipeError | None = None

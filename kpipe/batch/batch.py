@@ -42,9 +42,9 @@ class Batch:
 
     @property
     def closed_by(self) -> str:
-        """Limit that ended the batch: `bytes` or `offsets` if a limit cut a range, else `caught_up`."""
+        """Reason for its end: `bytes` or `offsets` if a limit cut a range, a `transaction` of the source, else `caught_up`."""
         reasons = {step.closed_by for step in self.steps}
-        return next((reason for reason in ("bytes", "offsets") if reason in reasons), "caught_up")
+        return next((reason for reason in ("bytes", "offsets", "transaction") if reason in reasons), "caught_up")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from kpipe.definition.formats import Format
 from kpipe.definition.lookups import Lookup, check_names
 from kpipe.definition.source import Offsets, Source, Timestamp, not_brokers
 from kpipe.definition.target import NAME, Also, Into, declarations
+from kpipe.definition.transaction_topic import transaction_topic
 from kpipe.definition.transform import Transform
 from kpipe.schema.columns import Columns
 
@@ -44,6 +45,7 @@ class BatchLimits(Model):
         retry_interval_ms: wait before the first of them; None: `interval_ms`, 100 at least.
         max_retry_interval_ms: longest wait; None: ten times the first.
         exponential: whether the wait doubles each time.
+        cut: where batches end: at any offset, or with `transaction` where the source of Debezium's events committed.
     """
 
     interval_ms: int = Field(default=2500, ge=0, le=_LONGEST_MS)
@@ -54,6 +56,7 @@ class BatchLimits(Model):
     retry_interval_ms: int | None = Field(default=None, ge=1, le=_LONGEST_MS)
     max_retry_interval_ms: int | None = Field(default=None, ge=1, le=_LONGEST_MS)
     exponential: bool = True
+    cut: Literal["offset", "transaction"] = "offset"
 
     def backoff_s(self, failures: int) -> float:
         """Seconds before the next try, after so many failures."""
@@ -215,6 +218,11 @@ class Pipeline(Model):
     def coordinates(self) -> tuple[CoordinateName, ...]:
         """Kafka's coordinates that are columns. With several topics the topic is one: verification of rows needs it."""
         return (*self.metadata, *(("topic",) if self.source.multi_topic and "topic" not in self.metadata else ()))
+
+    @property
+    def transaction_topic(self) -> str | None:
+        """The source's topic with its transactions, whose records give no rows; None: batches end at any offset."""
+        return transaction_topic(self.source.names) if self.batch.cut == "transaction" else None
 
     @property
     def declared(self) -> Columns:

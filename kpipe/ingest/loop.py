@@ -36,6 +36,7 @@ from kpipe.planning.planner import Idle, Limits, lag, plan
 from kpipe.planning.preconditions import check_chosen, check_dead_letters, check_still_there
 from kpipe.planning.reconcile import Survey
 from kpipe.planning.start_offsets import fixed_start
+from kpipe.planning.transaction_planner import planner_of
 from kpipe.run_events import Decisions, Event, Seen
 from kpipe.tables.multi_table import fans_out
 from kpipe.tables.topic_tables import batch_tables, check_names
@@ -97,6 +98,7 @@ class Ingest:
         self.delivery = self._delivery()
         read = self.survey.read_ledger
         self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read, self.on_event)
+        self._plan = planner_of(self.pipeline, self.topics)
 
     def _delivery(self) -> Delivery:
         if rows_first(self.pipeline):
@@ -234,7 +236,7 @@ class Ingest:
         snapshot, ledger = observed.snapshot, observed.ledger
         batch = self._next_batch(self.sizes.limits(), ledger, snapshot)
         if isinstance(batch, Idle):
-            self.on_event(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
+            self.on_event(Event("idle", text=batch.reason, detail=batch.detail, snapshot=snapshot, ledger=ledger))
         else:
             self._batch = batch
             self.on_work()
@@ -249,7 +251,7 @@ class Ingest:
     def _next_batch(self, limits: Limits, ledger: Ledger, snapshot: TopicSnapshot) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
         id = secrets.token_hex(16)
-        return self.isolation.planned(ledger, snapshot, id) or plan(ledger, snapshot, limits, id, self.only, turn)
+        return self.isolation.planned(ledger, snapshot, id) or self._plan(ledger, snapshot, limits, id, self.only, turn)
 
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""

@@ -122,10 +122,11 @@ class Prefetch:
         if batch is None or isinstance(batch, Idle):
             return None
         if tables.topics is not None:
-            topics = {step.source.topic.name for step in batch.steps}
-            if not topics <= tables.topics.keys():
+            known = {part.into.table: found for part, found in zip(tables.parts, columns, strict=True)}
+            names = [part.into.table for part in batch_tables(self._pipeline, batch).parts]
+            if not known.keys() >= set(names):
                 return None  # the columns of other topics' tables are not known here
-            columns = tuple(columns[tables.topics[name]] for name in sorted(topics))
+            columns = tuple(known[name] for name in names)
         on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         found = staged(self._pipeline, self._stager, batch, columns, on_event)
         return StagedBatch(with_tails(batch, found[-1]), snapshot, ledger, *found, began, started_ms)

@@ -118,7 +118,8 @@ class Step:
     Attributes:
         lane: the lane; the range starts at its `next`.
         end: exclusive end of the range.
-        closed_by: what limited the range: `caught_up` (no more records), `offsets` or `bytes` (a limit).
+        closed_by: what limited the range: `caught_up` (no more records), `offsets` or `bytes` (a limit), or `transaction`
+            (`batch.cut`).
         after: fingerprint of the records before the range, as far as the log should contain them; None: nothing to compare.
         epoch: leader epoch of the partition at plan time; -1: unknown.
         tail: fingerprint of the last records before the end, when the range was read.

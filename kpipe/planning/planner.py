@@ -57,12 +57,15 @@ class Idle:
 
     Attributes:
         reason: `caught_up`; `open_transaction`: all records beyond the last stable offset are in an open transaction;
-            `finished`: a bounded pipeline has read everything; `no_partitions`: no partition exists or is selected.
-        waiting: offsets between the last stable offset and the high watermark.
+            `finished`: a bounded pipeline has read everything; `no_partitions`: no partition exists or is selected;
+            `source_transaction`: with `batch.cut: transaction`, no transaction of the source is complete.
+        waiting: offsets between the last stable offset and the high watermark; for `source_transaction` all unread offsets.
+        detail: for `source_transaction`, what is missing.
     """
 
     reason: str
     waiting: int = 0
+    detail: str = ""
 
 
 def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = False) -> None:

@@ -53,8 +53,11 @@ def batch_tables(pipeline: Pipeline, batch: Batch) -> BatchTables:
     """Return the tables that a batch writes: those of the definition, or those of the batch's topics in order."""
     if not pipeline.into.by_topic:
         return BatchTables(table_pipelines(pipeline))
-    topics = sorted({step.source.topic.name for step in batch.steps})
-    return BatchTables(tuple(of_topic(pipeline, name) for name in topics), {name: at for at, name in enumerate(topics)})
+    found, log = {step.source.topic.name for step in batch.steps}, pipeline.transaction_topic
+    # Records of the transaction topic give no rows: they count with another table, which exists if the batch has no other.
+    topics = sorted(found - {log}) or sorted({*pipeline.source.names} - {log})[:1]
+    places = {name: at for at, name in enumerate(topics)}
+    return BatchTables(tuple(of_topic(pipeline, name) for name in topics), places if log is None else {**places, log: 0})
 
 
 def batch_columns(pipeline: Pipeline, destination: Destination, batch: Batch) -> list[tuple[Pipeline, Columns | None]]:

@@ -40,6 +40,7 @@ class KeyRule:
         duplicates: for `error`, the policy for a row whose key exists.
         deletes: whether tombstones delete.
         most: maximum of the pipeline's dead letters; None: no limit. Only the commit detects duplicates.
+        log: topic of the source's transactions, whose records give no rows; None without one.
     """
 
     columns: tuple[str, ...] | None = None
@@ -48,6 +49,7 @@ class KeyRule:
     duplicates: Policy = "fail"
     deletes: bool = False
     most: int | None = None
+    log: str | None = None
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> KeyRule | None:
@@ -56,9 +58,8 @@ class KeyRule:
         if into.key is None and into.on_conflict == "error" and into.on_null == "skip" and duplicates == "fail":
             return None
         columns = tuple(into.key) if into.key is not None else None
-        return cls(
-            columns, into.on_conflict, dict(into.update), duplicates, into.on_null == "delete", pipeline.errors.max_dead_letters
-        )
+        deletes, most = into.on_null == "delete", pipeline.errors.max_dead_letters
+        return cls(columns, into.on_conflict, dict(into.update), duplicates, deletes, most, pipeline.transaction_topic)
 
     @property
     def keeps_originals(self) -> bool:

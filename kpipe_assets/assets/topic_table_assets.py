@@ -30,7 +30,8 @@ def topics_with_tables(pipeline: Pipeline, home: Home) -> tuple[str, ...]:
     """
     if not pipeline.into.by_topic:
         return ()
-    return tuple(name for name in topic_names(pipeline, home) if not problem_of(table_of_topic(pipeline, name)))
+    names = (name for name in topic_names(pipeline, home) if name != pipeline.transaction_topic)
+    return tuple(name for name in names if not problem_of(table_of_topic(pipeline, name)))
 
 
 def topic_table_key(pipeline: Pipeline, topic: str) -> dg.AssetKey:
@@ -71,7 +72,8 @@ def publish_topic_tables(
         topics: dict[str, dict[str, Any]] = {}
         for key, metadata in item.metadata.items():
             topic, _, number = key.rpartition(":")
-            topics.setdefault(topic, {})[number] = metadata
+            if topic != pipeline.transaction_topic:
+                topics.setdefault(topic, {})[number] = metadata
         for topic, mine in topics.items():
             by_topic.setdefault(topic, []).append(Publication(item.batch, item.seq, mine))
     events: list[dg.AssetMaterialization | dg.AssetObservation] = []

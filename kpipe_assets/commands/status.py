@@ -10,6 +10,7 @@ import click
 from kpipe.errors import KpipeError
 from kpipe_assets.commands.options import as_json
 from kpipe_assets.runs.position_report import describe, unknown
+from kpipe_assets.runs.status import waits_for
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import first_sentence
@@ -66,6 +67,8 @@ def status(name: str | None, as_json: bool) -> int:
     for line, trouble, failed in seen:
         if line["state"] == "waiting":
             console.print(Text(f"{line['pipeline']}: started, but no service runs it: start `kpipe serve` or `kpipe ui`"))
+        if line["lag"] and (waits := waits_for(home, line["pipeline"])):
+            console.print(Text(f"{line['pipeline']}: unread offsets wait for {waits}"))
         if line["skipped"]:
             console.print(Text(f"{line['pipeline']}: skipped (BACKFILL PIPELINE reads them): {', '.join(line['skipped'])}"))
         if line["lost"]:

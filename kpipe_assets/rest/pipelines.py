@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from kpipe.batch.batch import Batch
 from kpipe.definition.pipeline import Pipeline, Timestamp
 from kpipe.offsets import Range
-from kpipe.planning.planner import Limits, arrivals, check_source, lag, plan
+from kpipe.planning.planner import Limits, arrivals, check_source, lag
 from kpipe.planning.start_offsets import beginnings
+from kpipe.planning.transaction_planner import planner_of
 from kpipe.sql import statements as s
 from kpipe.topics import Part, part
 from kpipe_assets.rest.configs import masked
@@ -171,7 +172,7 @@ def _plan(worker: Worker, pipeline: Pipeline) -> dict[str, Any]:
         ledger = ledger.after(beginnings(pipeline.source, topics, ledger, snapshot, fresh))
     limits, multi = pipeline.batch, pipeline.source.multi_topic
     bounds = Limits(limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions)
-    batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex)
+    batch = planner_of(pipeline, topics)(ledger, snapshot, bounds, uuid.uuid4().hex)
     behind = {str(part(source, multi)): offsets for source, offsets in sorted(lag(ledger, snapshot).items())}
     if not isinstance(batch, Batch):
         return {"ranges": [], "reason": batch.reason, "lag": behind}

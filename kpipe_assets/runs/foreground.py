@@ -167,14 +167,20 @@ def run_pipeline(
     return totals
 
 
+#: Reasons for a pass without a batch that leave offsets unread.
+_WAITING = ("open_transaction", "source_transaction")
+
+
 def _sentence(name: str, totals: Totals, progress: Progress, files: Files | None = None) -> str:
     counts, idle = totals.counts, progress.idle if totals.status == "caught_up" else ""
     waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
+    if idle == "source_transaction":
+        waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} for {progress.waits}"
     if not totals.batches:
         reasons = {
             "error": "failed, nothing written",
             "stopped": "stopped, nothing written",
-            "open_transaction": f"nothing new; {waiting}",
+            **dict.fromkeys(_WAITING, f"nothing new; {waiting}"),
             "finished": "nothing new; it has been read to its end (source.end)",
             "no_partitions": "nothing to read: no partition was chosen, or none exists"
             if files is None
@@ -188,7 +194,7 @@ def _sentence(name: str, totals: Totals, progress: Progress, files: Files | None
         f"{name}: {done} after {count(totals.batches, 'batch', 'batches')}: {count(counts.messages, 'record')},"
         f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered,"
         f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
-        + (f"; {waiting}" if idle == "open_transaction" else "")
+        + (f"; {waiting}" if idle in _WAITING else "")
     )
 
 

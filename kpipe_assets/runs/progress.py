@@ -38,6 +38,7 @@ class Progress:
     Attributes:
         positions: next offsets, by partition as text.
         idle: why there was nothing to read, or ""; see `kpipe.planning.planner.Idle`.
+        waits: what it waits for, then; empty if that is the reason.
         behind: unread offsets of the selected partitions, to the high watermark.
         has_read: whether any offset of the selected partitions is committed.
         skipped: number of skipped offsets in the ledger.
@@ -51,7 +52,7 @@ class Progress:
         self._since = time.monotonic()
         self._trouble = ""
         self.positions: dict[str, int] = {}
-        self.idle = ""
+        self.idle = self.waits = ""
         self.behind = self.skipped = 0
         self.has_read = True
 
@@ -106,6 +107,9 @@ class Progress:
             self.skipped = sum(len(item) for s in selected for item in event.ledger.unread(s, SKIPPED))
         if event.kind in ("planned", "idle"):
             self.idle = event.text if event.kind == "idle" else ""
+            if event.detail not in ("", self.waits):
+                self.say(f"waits for {event.detail}")
+            self.waits = event.detail
         if event.kind == "planned":
             self._total = self._done + self.behind
             self._show()

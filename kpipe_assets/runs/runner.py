@@ -21,6 +21,7 @@ from kpipe_assets.runs.rebuilt import finish, was_exchanged
 from kpipe_assets.runs.retries import count_retry
 from kpipe_assets.runs.run_locks import marked
 from kpipe_assets.runs.run_spark import run_spark
+from kpipe_assets.runs.status import note_waits
 from kpipe_assets.runs.stop_requests import StopRequests
 from kpipe_assets.telemetry.observers import observed
 from kpipe_assets.validation import Needs, validate
@@ -159,6 +160,8 @@ class Run:
     def _counting(self, event: Event) -> None:
         """Count retries, and pass the event to observers and caller."""
         self._observe(event)
+        if event.kind in ("idle", "planned"):
+            note_waits(self.home, self.pipeline, event.detail)
         if event.kind == "retry":
             with suppress(OSError):  # for metrics only
                 count_retry(self.home, self.pipeline.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import rotates
 from kpipe.errors import KpipeError
@@ -10,10 +12,11 @@ from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "may_open", "note_state", "run_by", "state_of"]
+__all__ = ["FAILED", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
+_WAITS = "waits"  # part of the home's files about a pipeline
 
 
 def state_of(home: Home, name: str, on: bool, served: bool) -> str:
@@ -68,6 +71,22 @@ def note_state(home: Home, name: str, state: str) -> None:
     pipeline = home.pipeline(name)
     if may_open(home, pipeline):
         open_destination(pipeline, home).record_state(state)
+
+
+def note_waits(home: Home, pipeline: Pipeline, what: str) -> None:
+    """Record what a pipeline with `batch.cut: transaction` waits for, for display; empty: nothing."""
+    if pipeline.batch.cut == "transaction":
+        with suppress(OSError):
+            home.keep(pipeline.name, _WAITS, {"for": what} if what else None)
+
+
+def waits_for(home: Home, name: str) -> str:
+    """Return what `note_waits` recorded; empty if nothing was recorded, or it cannot be read."""
+    try:
+        found = home.kept(name, _WAITS) if home.pipeline(name).batch.cut == "transaction" else None
+        return str((found or {}).get("for", ""))
+    except (OSError, ValueError, KpipeError):
+        return ""
 
 
 def may_open(home: Home, pipeline: Pipeline) -> bool:

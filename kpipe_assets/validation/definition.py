@@ -11,6 +11,7 @@ from kpipe.definition.source import EXTERNAL
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.expressions.projection import lookups_of
 from kpipe.interfaces import Keyed
+from kpipe.planning.transaction_rules import check_cut
 from kpipe.tables.multi_table import field_of_table, table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case, with_placeholders
@@ -50,6 +51,7 @@ def check_available(pipeline: Pipeline) -> None:
                 f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md"
             ).about(*field)  # fmt: skip
     _check_files(pipeline)
+    check_cut(pipeline)
     if pipeline.format.type == "raw" and pipeline.columns:
         raise NotAvailable(
             f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`"

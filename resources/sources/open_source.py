@@ -38,6 +38,10 @@ def topics_of(pipeline: Pipeline, environ: Mapping[str, str] | None = None, time
         from resources.sources.splits import SplitTopics
 
         return SplitTopics(connector)
+    if pipeline.batch.cut == "transaction":
+        from resources.sources.transaction_topics import TransactionTopics
+
+        return TransactionTopics(pipeline.source, environ, timeout_s)
     from resources.kafka.topic_metadata import KafkaTopics
 
     return KafkaTopics(pipeline.source, environ, timeout_s)

@@ -43,7 +43,7 @@ _RUN = {
     "ranges": "`[start, end]` by partition; the end is exclusive",
     **_SUMS,
     "seconds": "from the plan to the commit",
-    "closed_by": "what ended the batch: `caught_up`, `offsets` or `bytes`",
+    "closed_by": "what ended the batch: `caught_up`, `offsets`, `bytes` or `transaction`",
 }
 _SUMMARY = {
     "event": "`summary`",

@@ -12,7 +12,7 @@ from typing import Any
 from resources.decode.debezium.connect_schema import Plan, plan
 from resources.decode.json.rows import Reject
 
-__all__ = ["ENVELOPES", "Change", "Envelope", "Image"]
+__all__ = ["ENVELOPES", "Change", "Envelope", "Image", "is_transaction"]
 
 Plans = Mapping[str, Plan]
 
@@ -73,7 +73,14 @@ class Envelope:
     prefix: str = ""
 
 
+def is_transaction(value: Any) -> bool:
+    """Return whether a message is a BEGIN or END of Debezium's transaction topic, which changes no row."""
+    return isinstance(value, Mapping) and value.get("status") in ("BEGIN", "END") and "id" in value and "op" not in value
+
+
 def _debezium(value: Any, plans: Plans | None) -> Change:
+    if is_transaction(value):
+        return Change("message", None)
     if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
         raise Reject("not a change event of Debezium: it has no member op")
     operation = value["op"]
@@ -92,11 +99,14 @@ def _debezium(value: Any, plans: Plans | None) -> Change:
 def _images(schema: Any) -> Mapping[str, Plan]:
     """Return the plans of the rows before and after a change."""
     fields = schema.get("fields") if isinstance(schema, Mapping) else None
-    found = {}
+    found, names = {}, set[Any]()
     for field in fields if isinstance(fields, list) else ():
         name = field.get("field") if isinstance(field, Mapping) else None
+        names.add(name if isinstance(name, str) else None)
         if name in ("before", "after"):
             found[name] = plan(field)
+    if {"status", "id", "data_collections"} <= names:
+        return found  # of the transaction topic
     if "after" not in found:
         raise Reject("the schema is not that of a change event of Debezium: it has no field after")
     return found

@@ -145,6 +145,8 @@ class SparkStager:
         """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
         taken = batch_tables(self._pipeline, batch)
         steps = [step for step in batch.steps if table in taken.of(step.source)]
+        log = self._pipeline.transaction_topic  # its records are rows of no table
+        steps = [step for step in steps if step.source.topic.name != log] or steps
         topic = steps[0].source.topic.name if taken.topics is not None else ""
         if topic in self._seen:
             return self._seen[topic]

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "batch": {
             "interval_ms": 2500, "max_offsets_per_partition": 1_000_000, "max_bytes_per_partition": None,
             "max_partitions": None, "max_retries": 4, "retry_interval_ms": None, "max_retry_interval_ms": None,
-            "exponential": True,
+            "exponential": True, "cut": "offset",
         },
         "transform": None,
         "format": {

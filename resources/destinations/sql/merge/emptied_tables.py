@@ -33,7 +33,8 @@ def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str,
     row = session.execute(f"SELECT min(_kafka_offset) FROM {writes} WHERE {EMPTIED}").fetchone()
     if row is None or row[0] is None:
         return
-    sources = {*batch.ledger.sources(), *(step.source for step in batch.commit.steps)}
+    known = {*batch.ledger.sources(), *(step.source for step in batch.commit.steps)}
+    sources = {source for source in known if source.topic.name != batch.rule.log}
     if len(sources) > 1:
         raise SchemaConflict(
             f"offset {row[0]}: a TRUNCATE of the source's table: expected one partition, found {len(sources)}, whose records"

@@ -13,7 +13,10 @@ from tests.servers.mariadb import PASSWORD as MARIA_PASSWORD
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PASSWORD, PostgresServer
 
-__all__ = ["MariaSource", "PostgresSource", "Source", "normal"]
+__all__ = ["ONE", "MariaSource", "PostgresSource", "Source", "TwoTables", "normal"]
+
+#: Settings of a connector whose topics have one partition.
+ONE = {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"}
 
 SENTINEL = 1_000_000  # ids from here on mark the end of a part
 
@@ -245,3 +248,91 @@ class MariaSource(Source):
 
     def add_column(self, cursor: Any, name: str) -> None:
         cursor.execute(f"ALTER TABLE items ADD COLUMN {name} int")
+
+
+class TwoTables:
+    """Two tables of PostgreSQL that random transactions change together, two of them open at a time.
+
+    Args:
+        server: with `wal_level` logical.
+        seed: of the transactions.
+
+    Attributes:
+        states: both tables after each transaction, in order.
+    """
+
+    def __init__(self, server: PostgresServer, seed: object) -> None:
+        self.server, self.schema, self.chance = server, server.schema(), random.Random(str(seed))
+        for table in ("a", "b"):
+            server.sql(f"CREATE TABLE {self.schema}.{table} (id int PRIMARY KEY, n int)")
+        self.topics = [f"{self.schema}.{self.schema}.a", f"{self.schema}.{self.schema}.b", f"{self.schema}.transaction"]
+        self.states: list[frozenset[tuple[str, int, int]]] = []
+        self.counts = dict.fromkeys(("transactions", "rollbacks", "large"), 0)
+        self.number = 0
+
+    def connector(self, name: str) -> dict[str, str]:
+        return {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "database.hostname": "127.0.0.1", "database.port": str(self.server.port), "database.user": "admin",
+            "database.password": PASSWORD, "database.dbname": "postgres", "topic.prefix": self.schema,
+            "plugin.name": "pgoutput", "slot.name": name, "publication.name": name, "publication.autocreate.mode": "filtered",
+            "table.include.list": f"{self.schema}.a,{self.schema}.b", "provide.transaction.metadata": "true", **ONE,
+        }  # fmt: skip
+
+    def transactions(self, count: int) -> None:
+        """Run random transactions on two connections; each has its own ids, so that none waits for the other."""
+        with self.server.admin() as first, self.server.admin() as second:
+            for connection in (first, second):
+                connection.autocommit = False
+            for _ in range(count):
+                at = self.chance.randrange(2)
+                self._change((first, second)[at], at)
+                if self.chance.random() < 0.6:
+                    self._end((first, second)[at])
+            for connection in (first, second):
+                self._end(connection, rollback=False)
+
+    def _change(self, connection: psycopg.Connection, at: int) -> None:
+        large = self.chance.random() < 0.08
+        self.counts["large"] += large
+        for _ in range(200 if large else self.chance.randint(1, 5)):
+            self.number += 1
+            table, id = self.chance.choice("ab"), self.chance.randrange(20) * 2 + at
+            if self.chance.random() < 0.25:
+                connection.execute(f"DELETE FROM {self.schema}.{table} WHERE id = {id}")
+            else:
+                values = f"VALUES ({id}, {self.number}) ON CONFLICT (id) DO UPDATE SET n = {self.number}"
+                connection.execute(f"INSERT INTO {self.schema}.{table} {values}")
+
+    def _end(self, connection: psycopg.Connection, rollback: bool = True) -> None:
+        if rollback and self.chance.random() < 0.15:
+            connection.rollback()
+            self.counts["rollbacks"] += 1
+            return
+        connection.commit()
+        self.counts["transactions"] += 1
+        self.states.append(self.rows())
+
+    def marked(self) -> None:
+        """Change both tables in one transaction."""
+        self.number += 1
+        with self.server.admin() as connection, connection.transaction():
+            for table in "ab":
+                connection.execute(f"INSERT INTO {self.schema}.{table} VALUES ({1000 + self.number}, 0)")
+        self.states.append(self.rows())
+
+    def rows(self) -> frozenset[tuple[str, int, int]]:
+        """Both tables."""
+        return both(self.server, self.schema, "a", "b")
+
+
+def both(server: PostgresServer, schema: str, *tables: str) -> frozenset[tuple[str, int, int]]:
+    """Return the rows of tables at one moment, with the last letter of the table's name; a missing table has none."""
+    with server.admin() as connection, connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        found: set[tuple[str, int, int]] = set()
+        for table in tables:
+            ((there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f"{schema}.{table}"]).fetchall()
+            if there:
+                found |= {(table[-1], *row) for row in connection.execute(f"SELECT id, n FROM {schema}.{table}").fetchall()}
+        return frozenset(found)

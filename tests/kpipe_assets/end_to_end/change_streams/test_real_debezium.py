@@ -7,7 +7,7 @@ import random
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -17,33 +17,13 @@ import pymysql
 import pytest
 
 from tests.commandline import Kpipe
-from tests.kpipe_assets.end_to_end.change_streams.sources import SENTINEL, MariaSource, PostgresSource, Source, normal
+from tests.kpipe_assets.end_to_end.change_streams.sources import ONE, SENTINEL, MariaSource, PostgresSource, Source, normal
 from tests.servers.debezium import DebeziumServer
 from tests.servers.mariadb import PASSWORD as MARIA_PASSWORD
 from tests.servers.mariadb import ROLE, MariaServer
 from tests.servers.postgres import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.spark
-
-ONE = {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"}
-
-
-@pytest.fixture(scope="module")
-def debezium(brokers: str) -> Iterator[DebeziumServer]:
-    with DebeziumServer(brokers) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgres_source(debezium: DebeziumServer) -> Iterator[PostgresServer]:
-    with PostgresServer(wal_level="logical", wal_sender_timeout="10s") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def mariadb_source(debezium: DebeziumServer) -> Iterator[MariaServer]:
-    with MariaServer(*MariaSource.BINARY_LOG) as server:
-        yield server
 
 
 class Follower:
