@@ -115,6 +115,10 @@ def check_formats(pipeline: Pipeline) -> None:
         raise InvalidPipeline(f"{where}key_format: debezium: it is a format of changes", "set format.type: debezium alone")
     if key.type == "raw" or pipeline.format.type == "raw":
         raise InvalidPipeline(f"{where}key_format with format: raw, or raw itself", "metadata: [key] keeps a key as it is")
+    if key.divided:
+        raise InvalidPipeline(
+            f"{where}key_format: explode and documents: a key gives one row", "set them in format, for the record's value"
+        ).about("key_format", "explode" if key.explode is not None else "documents")
     if key.type == "csv" and key.fields is None:
         raise InvalidPipeline(f"{where}key_format: csv without fields", "name the column of each field in key_format.fields")
     if program is not None and program.mode != "map":

@@ -15,6 +15,7 @@ from resources.decode.block import Decoder, Payloads
 from resources.decode.csv.decoder import CsvDecoder
 from resources.decode.growth_guard import Bound, Bounded
 from resources.decode.json.decoder import JsonDecoder
+from resources.decode.json.divided import DividedDecoder, Division
 from resources.decode.json.rows import Reject, load
 from resources.decode.key_columns import KeyedDecoder
 from resources.decode.paths.json_decoder import MappedJsonDecoder, sampled_paths
@@ -63,7 +64,7 @@ def decoder(
     checks = (
         key is None
         and kind.type != "debezium"
-        and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
+        and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not (kind.validated or kind.divided)))
     )
     return made if bound is None else Bounded(made, bound, checks)
 
@@ -93,10 +94,12 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
 
         return ProtobufDecoder(kind, columns, access, bound)
     read: Decoder = (
-        JsonDecoder(columns, bound if not kind.validated else None)
+        JsonDecoder(columns, bound if not (kind.validated or kind.divided) else None)
         if kind.mapping is None
         else MappedJsonDecoder(kind.mapping, columns, kind.booleans == "number")
     )
+    if kind.divided:
+        read = DividedDecoder(Division(kind), read)
     if kind.validated:
         from resources.decode.json_schema.decoder import ValidatedDecoder
 
@@ -150,19 +153,27 @@ def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, nam
             for payload, good in zip(payloads, confluent_wire.framed(block)[1], strict=True)
             if good
         ]
+    records = [[payload] for payload in payloads]
+    if kind.divided:
+        records = list(Division(kind).good(payloads))
     if kind.mapping is not None:
-        return sampled_paths(kind.mapping, payloads)
-    objects: list[dict[str, Any]] = []
-    for payload in payloads:
+        return sampled_paths(kind.mapping, [item for record in records for item in record])
+    objects: list[list[dict[str, Any]]] = []
+    for record in records:
         with suppress(Reject):
-            objects.append(load(payload))
-    return infer(_fitting(objects, bound))
+            objects.append([load(item) for item in record])
+    return infer(item for record in _fitting(objects, bound) for item in record)
 
 
-def _fitting(objects: Sequence[dict[str, Any]], bound: Bound) -> Iterator[dict[str, Any]]:
-    """Yield the objects that add no more columns than the limits allow; most are judged together, which is faster."""
-    for start in range(0, len(objects), _TOGETHER):
-        some = objects[start : start + _TOGETHER]
-        if bound.beyond(infer(some, apart=True)):
-            some = [item for item in some if not bound.beyond(infer([item], apart=True), alone=True)]
+def _fitting(records: Sequence[list[dict[str, Any]]], bound: Bound) -> Iterator[list[dict[str, Any]]]:
+    """Yield the records that add no more columns than the limits allow; most are judged together, which is faster.
+
+    Args:
+        records: objects of each record.
+        bound: the limits.
+    """
+    for start in range(0, len(records), _TOGETHER):
+        some = records[start : start + _TOGETHER]
+        if bound.beyond(infer((item for record in some for item in record), apart=True)):
+            some = [record for record in some if not bound.beyond(infer(record, apart=True), alone=True)]
         yield from some

@@ -105,7 +105,7 @@ def _by_program(reading: Reading) -> int:
     """How many rows a program of the test writes for a record."""
     if reading.definition.program == "filter" and reading.meaning.id is not None:
         return int(reading.meaning.id % 3 != 0)
-    return 2 if reading.definition.program == "flatmap" else 1
+    return reading.definition.rows
 
 
 def _untraced(readings: Iterable[Reading], rows: Sequence[Row], kept: Counter[Place]) -> list[str]:
