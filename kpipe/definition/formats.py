@@ -25,7 +25,7 @@ _ONLY = {
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
-    **dict.fromkeys(("documents", "explode", "explode_outer"), ("json",)),
+    **dict.fromkeys(("documents", "explode", "explode_outer", "infer_timestamps", "schemas_enable"), ("json",)),
     **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
@@ -108,6 +108,9 @@ class Format(Model):
         explode: path of a list, such as `orders::lines`, or `%` for a record that is a list. Each item is a row with the
             record's other members. Lists on the way to it are exploded, too.
         explode_outer: whether a record without items is one row, whose member is null; else it is filtered.
+        schemas_enable: whether a record is Kafka Connect's JSON with its schema, `{"schema": …, "payload": …}`
+            (`schemas.enable` of its converter), which gives the types.
+        infer_timestamps: whether new columns of ISO 8601 texts are timestamps; else they are VARCHAR.
         envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
@@ -136,6 +139,8 @@ class Format(Model):
     documents: Literal["one", "many"] = "one"
     explode: ListPath | None = None
     explode_outer: bool = False
+    schemas_enable: bool = False
+    infer_timestamps: bool = False
     envelope: Literal["debezium", "flat", "maxwell", "canal"] = "debezium"
     truncate: Literal["apply", "fail", "skip"] = "apply"
     types: dict[Target, str] = Field(default_factory=dict)
@@ -180,7 +185,22 @@ class Format(Model):
             msg = "names no column; remove it to map columns by their names"
             raise ValueError(msg)
         self._check_division()
+        self._check_schemas()
         return self
+
+    def _check_schemas(self) -> None:
+        """Check that no other option gives the types of records with a schema."""
+        others = {
+            "validate": self.validated, "schema": self.definition is not None, "registry": self.registry is not None,
+            "explode": self.explode is not None, "documents": self.documents == "many", "booleans": self.booleans != "json",
+        }  # fmt: skip
+        for name, used in others.items():
+            if self.schemas_enable and used:
+                msg = f"schemas_enable: not available with {name}: each record has its own schema"
+                raise ValueError(msg)
+        if self.infer_timestamps and self.validated:
+            msg = "infer_timestamps: not available with validate: the JSON Schema gives the types (format: date-time)"
+            raise ValueError(msg)
 
     def _check_division(self) -> None:
         """Check the options that make several rows of a record."""

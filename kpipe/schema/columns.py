@@ -86,7 +86,9 @@ Type = Scalar | ListOf | MapOf | Struct
 
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
-INSTANT, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("FLOAT")
+INSTANT, TIMESTAMP, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("TIMESTAMP"), Scalar("FLOAT")
+#: Types whose values have a text: together they are text.
+_AS_TEXT = (VARCHAR, INSTANT, TIMESTAMP)
 #: Numeric types of formats with types; a later type can store the values of an earlier one (BIGINT in DOUBLE: to 53 bits).
 _LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
 #: The type of a null, and of the items of an empty list: used in inference only, never a column's type.
@@ -214,6 +216,8 @@ def merge(a: Type, b: Type) -> Type:
     if a in _LADDER and b in _LADDER:
         # FLOAT has 24 bits of precision, fewer than INTEGER: together they are DOUBLE. JSON itself gives only BIGINT and DOUBLE.
         return max(a, b, key=_LADDER.index) if FLOAT not in (a, b) else DOUBLE
+    if a in _AS_TEXT and b in _AS_TEXT:
+        return VARCHAR
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return ListOf(merge(a.item, b.item))
     if isinstance(a, MapOf) and isinstance(b, MapOf):
