@@ -25,7 +25,8 @@ _ONLY = {
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
-    **dict.fromkeys(("documents", "explode", "explode_outer", "infer_timestamps", "schemas_enable"), ("json",)),
+    **dict.fromkeys(("explode", "explode_outer"), ("json", "avro", "protobuf")),
+    **dict.fromkeys(("documents", "infer_timestamps", "schemas_enable"), ("json",)),
     **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
@@ -149,12 +150,17 @@ class Format(Model):
     @property
     def fan_out(self) -> bool:
         """True if a record may give several rows."""
-        return self.type == "csv" or self.divided
+        return self.type == "csv" or self.several
+
+    @property
+    def several(self) -> bool:
+        """True if a record holds its rows in a list, or one after another."""
+        return self.documents == "many" or self.explode is not None
 
     @property
     def divided(self) -> bool:
         """True if a record is divided into JSON objects before these are decoded."""
-        return self.documents == "many" or self.explode is not None
+        return self.several and self.type == "json"
 
     @property
     def listed(self) -> tuple[str, ...] | None:
@@ -209,6 +215,9 @@ class Format(Model):
             raise ValueError(msg)
         if self.divided and (self.validated or self.definition is not None):
             msg = "explode and documents: not available with a JSON Schema: remove schema and validate"
+            raise ValueError(msg)
+        if self.explode == "%" and self.type != "json":
+            msg = f"explode: a record of {self.type} is not a list: expected names of members, such as orders::lines"
             raise ValueError(msg)
         if self.explode_outer and self.explode == "%":
             msg = "explode_outer: a record that is an empty list has no other members: remove explode_outer"

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from json.decoder import scanstring
 from typing import Any
 
 import numpy as np
@@ -154,7 +153,7 @@ class Division:
         whole = True
         members: list[tuple[int, int]] = []  # those that later objects have, too
         at = _skip(text, at + 1)
-        more = text[at : at + 1] != "}"
+        begun = more = text[at : at + 1] != "}"
         while more:
             begin = at
             name, at = _name(text, at)
@@ -175,7 +174,8 @@ class Division:
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
         end = at + 1
         if place is None:
-            return ([text[start:end]], end, True) if self._outer else ([], end, False)
+            null = ("," if begun else "") + json.dumps(step) + ":null}"
+            return ([text[start:at] + null], end, True) if self._outer else ([], end, False)
         before, after = text[start : place[1]], text[place[2] : end]
         if not inner:
             return ([before + "null" + after], end, whole) if self._outer else ([], end, False)
@@ -213,7 +213,7 @@ def _name(text: str, at: int) -> tuple[str, int]:
     """Return a member's name, and the position of its value."""
     if text[at : at + 1] != '"':
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
-    name, end = scanstring(text, at + 1)
+    name, end = _SCAN.raw_decode(text, at)
     end = _skip(text, end)
     if text[end : end + 1] != ":":
         raise json.JSONDecodeError("Expecting ':' delimiter", text, end)

@@ -72,7 +72,9 @@ SHAPES = [
     (NESTED, '{"orders":[{"lines":"x"}]}', 'orders::lines: "x" is not a list'),
     (NESTED, '{"orders" [', "not JSON: Expecting ':' delimiter at character 10"),
     (NESTED, '{"id":1,}', "not JSON: Expecting property name enclosed in double quotes at character 8"),
-    (OUTER, '{"id":1}', [{"id": 1}]),
+    (OUTER, '{"id":1 }', [{"id": 1, "orders": None}]),
+    (OUTER, '{}', [{"orders": None}]),
+    (OUTER, '{"orders":{}}', [{"orders": {"lines": None}}]),
     (OUTER, '{"id":1,"orders":[]}', [{"id": 1, "orders": None}]),
     (OUTER, '{"id":1,"orders":[{"lines":null},null]}', [{"id": 1, "orders": {"lines": None}}, {"id": 1, "orders": None}]),
     (OUTER, '{"orders":5}', "orders: 5 is not an object"),
@@ -183,11 +185,7 @@ def _walk(value: Any, steps: tuple[str, ...], outer: bool, top: bool = True) -> 
     if not steps or not isinstance(value, dict):
         raise TypeError
     found = list(_walk(value.get(steps[0]), steps[1:], outer, False))
-    if not found and outer:
-        found = [None] if steps[0] in value else []
-        yield from ({**value, steps[0]: item} for item in found) if found else [value]
-    else:
-        yield from ({**value, steps[0]: item} for item in found)
+    yield from ({**value, steps[0]: item} for item in found or ([None] if outer else []))
 
 
 @given(JSONS, st.sampled_from([("o",), ("o", "l"), ("l", "o", "c")]), st.booleans())
