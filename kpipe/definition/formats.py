@@ -25,7 +25,7 @@ _ONLY = {
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
-    **dict.fromkeys(("explode", "explode_outer"), ("json", "avro", "protobuf")),
+    **dict.fromkeys(("explode", "explode_outer", "ordinality"), ("json", "avro", "protobuf")),
     **dict.fromkeys(("documents", "infer_timestamps", "schemas_enable"), ("json",)),
     **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
@@ -109,6 +109,7 @@ class Format(Model):
         explode: path of a list, such as `orders::lines`, or `%` for a record that is a list. Each item is a row with the
             record's other members. Lists on the way to it are exploded, too.
         explode_outer: whether a record without items is one row, whose member is null; else it is filtered.
+        ordinality: name of a further member of each row, with `explode` or `documents`: its number in the record, from 1.
         schemas_enable: whether a record is Kafka Connect's JSON with its schema, `{"schema": …, "payload": …}`
             (`schemas.enable` of its converter), which gives the types.
         infer_timestamps: whether new columns of ISO 8601 texts are timestamps; else they are VARCHAR.
@@ -140,6 +141,7 @@ class Format(Model):
     documents: Literal["one", "many"] = "one"
     explode: ListPath | None = None
     explode_outer: bool = False
+    ordinality: Target | None = None
     schemas_enable: bool = False
     infer_timestamps: bool = False
     envelope: Literal["debezium", "flat", "maxwell", "canal"] = "debezium"
@@ -212,6 +214,9 @@ class Format(Model):
         """Check the options that make several rows of a record."""
         if self.explode_outer and self.explode is None:
             msg = "explode_outer: only allowed with explode"
+            raise ValueError(msg)
+        if self.ordinality is not None and (not self.several or self.ordinality.startswith("@")):
+            msg = f"ordinality: {self.ordinality}: expected a name, with explode or documents"
             raise ValueError(msg)
         if self.divided and (self.validated or self.definition is not None):
             msg = "explode and documents: not available with a JSON Schema: remove schema and validate"

@@ -87,8 +87,7 @@ Type = Scalar | ListOf | MapOf | Struct
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
 INSTANT, TIMESTAMP, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("TIMESTAMP"), Scalar("FLOAT")
-#: Types whose values have a text: together they are text.
-_AS_TEXT = (VARCHAR, INSTANT, TIMESTAMP)
+_AS_TEXT = (VARCHAR, INSTANT, TIMESTAMP)  # together they are text
 #: Numeric types of formats with types; a later type can store the values of an earlier one (BIGINT in DOUBLE: to 53 bits).
 _LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
 #: The type of a null, and of the items of an empty list: used in inference only, never a column's type.
@@ -216,8 +215,6 @@ def merge(a: Type, b: Type) -> Type:
     if a in _LADDER and b in _LADDER:
         # FLOAT has 24 bits of precision, fewer than INTEGER: together they are DOUBLE. JSON itself gives only BIGINT and DOUBLE.
         return max(a, b, key=_LADDER.index) if FLOAT not in (a, b) else DOUBLE
-    if a in _AS_TEXT and b in _AS_TEXT:
-        return VARCHAR
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return ListOf(merge(a.item, b.item))
     if isinstance(a, MapOf) and isinstance(b, MapOf):
@@ -227,7 +224,7 @@ def merge(a: Type, b: Type) -> Type:
         for name, kind in b.fields:
             fields[name] = merge(fields[name], kind) if name in fields else kind
         return Struct(tuple(fields.items())) if len(fields) <= WIDEST_STRUCT else JSON
-    return JSON
+    return VARCHAR if a in _AS_TEXT and b in _AS_TEXT else JSON
 
 
 def settled(kind: Type, apart: bool = False) -> Type | None:

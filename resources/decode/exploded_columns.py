@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.json_path import parse_path
-from kpipe.schema.columns import Columns, ListOf, Struct, Type
+from kpipe.schema.columns import BIGINT, Columns, ListOf, Struct, Type
 from resources.decode.payload_schemas import Unfit
 
 __all__ = ["ColumnLists", "column_lists"]
@@ -42,7 +42,7 @@ def column_lists(kind: Format, natural: Columns, columns: Columns) -> ColumnList
         used = {str(parts[0]).lower() for parts in paths if parts}
         if not all(paths):  # one is the whole record
             used = {name.lower() for name in natural.names()}
-    return ColumnLists(natural, kind.explode, kind.explode_outer, used)
+    return ColumnLists(natural, kind.explode, kind.explode_outer, used, kind.ordinality)
 
 
 class ColumnLists:
@@ -53,20 +53,23 @@ class ColumnLists:
         path: of the last list.
         outer: whether a record without items is one row.
         used: columns to repeat, in lower case.
+        number: name of a further column, for the number of the row in its record; None: none.
 
     Raises:
-        Unfit: the schema has no list at the path.
+        Unfit: the schema has no list at the path, or has a column of that name.
     """
 
-    def __init__(self, natural: Columns, path: str, outer: bool, used: set[str]) -> None:
-        self._outer, self._path = outer, path
+    def __init__(self, natural: Columns, path: str, outer: bool, used: set[str], number: str | None = None) -> None:
+        self._outer, self._path, self._numbered = outer, path, number is not None
+        if number is not None and number in natural:
+            raise Unfit(f"ordinality: the schema has a field {number}, too")
         self._used = [name.lower() in used for name in natural.names()]
         #: The place of each list, as indices of fields, from the outside in.
         self._places: list[Place] = []
         whole = self._exploded(Struct(natural.items), [str(part) for part in parse_path(path)], ())
         assert isinstance(whole, Struct)
         #: Columns with items in place of their lists.
-        self.columns = Columns(whole.fields)
+        self.columns = Columns((*whole.fields, *(((number, BIGINT),) if number is not None else ())))
 
     def _exploded(self, kind: Type, steps: Sequence[str], place: Place) -> Type:
         if isinstance(kind, ListOf):
@@ -98,7 +101,10 @@ class ColumnLists:
         for place in self._places:
             whole, from_rows = self._one(whole, place)
             parents = parents[from_rows]
-        return [whole.field(at) for at in range(len(there))], parents
+        found = [whole.field(at) for at in range(len(there))]
+        if self._numbered:
+            found.append(pa.array(np.arange(len(parents)) - np.searchsorted(parents, parents, "left") + 1, pa.int64()))
+        return found, parents
 
     def _one(self, whole: pa.StructArray, place: Place) -> tuple[pa.StructArray, Rows]:
         """Explode the list at a place."""

@@ -18,9 +18,9 @@ from resources.decode.growth_guard import Bound, Bounded
 from resources.decode.json.decoder import JsonDecoder
 from resources.decode.json.divided import DividedDecoder, Division
 from resources.decode.json.rows import Reject, load
-from resources.decode.json.timestamps import TimestampDecoder, members
 from resources.decode.key_columns import KeyedDecoder
 from resources.decode.paths.json_decoder import MappedJsonDecoder, sampled_paths
+from resources.decode.paths.timestamps import TimestampDecoder, members
 from resources.decode.raw import RawDecoder
 from resources.decode.registry_framed import FramedDecoder
 from resources.schema_registry.config import Access

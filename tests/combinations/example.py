@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.combinations import avro
 from tests.combinations.log import BROKERS, Cluster, Log, Record, gaps
-from tests.combinations.values import BROKEN, FAR, NAMELESS, TYPES, Cell, is_far
+from tests.combinations.values import BROKEN, FAR, NAMELESS, SHAPES, TYPES, Cell, broken, is_far, shaped
 
 __all__ = ["Definition", "Event", "Example", "Item", "Meaning", "build", "extend"]
 
@@ -209,8 +209,7 @@ class Definition:
             lenient = {name: {"path": name, "default": None} for name in self.columns}
             fields["format"] = {"mapping": {**lenient, **({"m": "m"} if self.typo else {})}}
         if self.shape:
-            division = {"documents": "many"} if self.shape == "documents" else {"explode": "%" if self.shape == "array" else "x"}
-            fields["format"] = {**fields.get("format", {}), **division}
+            fields["format"] = {**fields.get("format", {}), **SHAPES[self.shape]}
         if self.also:
             every = ", ".join(self.columns)
             fields["select"] = f"SELECT {every} FROM records" + (" WHERE id % 3 <> 0" if self.where else "")
@@ -320,29 +319,20 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     if item.kind == "broken":
         payload = BROKEN[item.number % len(BROKEN)]
         kind = "nameless" if payload in NAMELESS and not definition.shape else "broken"
-        value = _broken(payload, definition.shape)
-        return Record(key, value, timestamp, Meaning(None, None, None, kind, far, timestamp))
+        meaning = Meaning(None, None, None, kind, far, timestamp)
+        return Record(key, broken(payload, definition.shape), timestamp, meaning)
     cell = cells[item.number % len(cells)] if item.kind == "cell" else cells[0]
     column = None if item.kind == "null_key" else name
-    x = f"[{cell.text}, {cell.text}]" if definition.shape == "explode" else cell.text
-    members = {"id": str(number), "k": "null" if column is None else f'"{column}"', "x": x}
+    members = {"id": str(number), "k": "null" if column is None else f'"{column}"', "x": cell.text}
+    members |= {"x": f"[{cell.text}, {cell.text}]"} if definition.shape == "explode" else {}
     members |= {"g": "100"} if item.kind == "violating" else {"g": "1"}
     members |= {} if item.kind == "lacking" else {"m": "1"}
     value = ("{" + ",".join(f'"{member}":{text}' for member, text in members.items()) + "}").encode()
-    if definition.shape in ("array", "documents"):
-        value = b"[" + value + b"," + value + b"]" if definition.shape == "array" else value + b"\n" + value
+    value = shaped(value, definition.shape)
     kind = item.kind if item.kind in ("lacking", "violating") else "row"
     if definition.format == "avro":
         value = avro.encoded(definition.type, cell, number, column, int(members["g"]))
     return Record(key, value, timestamp, Meaning(number, column, cell, kind, far, timestamp))
-
-
-def _broken(payload: bytes, shape: str) -> bytes:
-    """A payload that is broken in that shape, too."""
-    gives_rows = {"documents": (b"", b'{"id": 1}{"id": 2}'), "explode": (b"[]",)}
-    if shape and payload in (*NAMELESS, *gives_rows.get(shape, ())):
-        payload = b"{"
-    return b'[{"id": 1},' + payload + b"]" if shape == "array" else payload
 
 
 def edited(definition: Definition, change: Sequence[tuple[str, Any]]) -> Definition:

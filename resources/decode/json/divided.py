@@ -44,6 +44,7 @@ class Division:
 
     def __init__(self, kind: Format) -> None:
         self._many, self._outer = kind.documents == "many", kind.explode_outer
+        self._number = None if kind.ordinality is None else json.dumps(kind.ordinality)
         self._steps = None if kind.explode is None else parse_path(kind.explode)
         paths = None if kind.mapping is None else list(map(_path, kind.mapping.values()))
         #: For each object on the way to the list: the members that the format reads; None: all.
@@ -66,7 +67,10 @@ class Division:
         if too_deep(payload):
             raise Reject("not JSON: nested too deeply")
         try:
-            return [text.encode() for text in self._texts(payload.decode("utf-8"))]
+            texts = self._texts(payload.decode("utf-8"))
+            if self._number is not None:
+                texts = [_numbered(text, self._number, at) for at, text in enumerate(texts, 1)]
+            return [text.encode() for text in texts]
         except UnicodeDecodeError as error:
             raise Reject(f"not UTF-8 at byte {error.start}") from error
         except json.JSONDecodeError as error:
@@ -218,6 +222,13 @@ def _name(text: str, at: int) -> tuple[str, int]:
     if text[end : end + 1] != ":":
         raise json.JSONDecodeError("Expecting ':' delimiter", text, end)
     return name, _skip(text, end + 1)
+
+
+def _numbered(text: str, name: str, number: int) -> str:
+    """Return an object with another member; what is not an object is returned unchanged."""
+    if not text.startswith("{"):
+        return text
+    return f"{{{name}:{number}" + ("" if text.startswith("}", _skip(text, 1)) else ",") + text[1:]
 
 
 def _named(text: str) -> str:

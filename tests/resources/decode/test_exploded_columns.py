@@ -74,6 +74,14 @@ def test_columns_are_those_of_the_schema_with_items_in_place_of_lists() -> None:
     assert _decoded({"id": "BIGINT"}).new_columns == want.without(["id"])
 
 
+def test_rows_are_numbered_in_their_record_when_asked() -> None:
+    columns = {"id": "BIGINT", "line": "BIGINT"}
+    for mapping in ({"id": "id", "line": "line"}, None):
+        done = _decoded(columns, mapping=mapping, ordinality="line")
+        assert [(row["id"], row["line"]) for row in done.table.to_pylist()] == [(1, 1), (1, 2), (1, 3), (3, 1)]
+    assert "has a field id" in _decoded(columns, ordinality="ID").rejects[0][1]
+
+
 def test_a_schema_without_the_list_rejects_its_records() -> None:
     done = _decoded({"id": "BIGINT"}, [{"id": 1}], record(("id", "long")))
     assert done.rejects == [(0, "explode: the schema has no list at orders::lines")]

@@ -78,6 +78,9 @@ SHAPES = [
     (OUTER, '{"id":1,"orders":[]}', [{"id": 1, "orders": None}]),
     (OUTER, '{"id":1,"orders":[{"lines":null},null]}', [{"id": 1, "orders": {"lines": None}}, {"id": 1, "orders": None}]),
     (OUTER, '{"orders":5}', "orders: 5 is not an object"),
+    ({**LIST, "ordinality": "n"}, '[{"a":1},{ },5]', [{"n": 1, "a": 1}, {"n": 2}, 5]),
+    ({**NESTED, "ordinality": 'a "b"'}, '{"orders":[{"lines":[1,2]},{"lines":[3]}]}',
+     [{"orders": {"lines": 1}, 'a "b"': 1}, {"orders": {"lines": 2}, 'a "b"': 2}, {"orders": {"lines": 3}, 'a "b"': 3}]),
 ]  # fmt: skip
 
 
@@ -115,6 +118,12 @@ def test_a_record_must_be_strict_json_also_where_the_mapping_reads_nothing() -> 
     texts = [b'{"a":1,"a":2,"lines":[{"sku":"x"},{"sku":"y"}]}', b'{"a":"\\ud800","lines":[{"sku":"x"}]}']
     done = _decoded(texts, Columns.of({"sku": "VARCHAR"}), mapping=mapping, **LINES)
     assert [at for at, _ in done.rejects] == [0, 1]
+
+
+def test_a_record_may_not_have_a_member_of_the_name_of_the_number() -> None:
+    done = _decoded([b'[{"id":1},{"id":2}]', b'[{"id":3},{"line":4}]'], Columns.of({"line": "BIGINT"}), ordinality="line", **LIST)
+    assert done.table.column("line").to_pylist() == [1, 2]
+    assert done.rejects == [(1, "row 2: duplicate member line")]
 
 
 def test_columns_are_inferred_from_items() -> None:
