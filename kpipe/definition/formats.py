@@ -156,7 +156,7 @@ class Format(Model):
 
     @property
     def several(self) -> bool:
-        """True if a record holds its rows in a list, or one after another."""
+        """True if a record has its rows in a list, or one after another."""
         return self.documents == "many" or self.explode is not None
 
     @property

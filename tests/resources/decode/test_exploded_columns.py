@@ -79,7 +79,7 @@ def test_rows_are_numbered_in_their_record_when_asked() -> None:
     for mapping in ({"id": "id", "line": "line"}, None):
         done = _decoded(columns, mapping=mapping, ordinality="line")
         assert [(row["id"], row["line"]) for row in done.table.to_pylist()] == [(1, 1), (1, 2), (1, 3), (3, 1)]
-    assert "has a field id" in _decoded(columns, ordinality="ID").rejects[0][1]
+    assert "has a field ID" in _decoded(columns, ordinality="ID").rejects[0][1]
 
 
 def test_a_schema_without_the_list_rejects_its_records() -> None:
