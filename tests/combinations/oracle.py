@@ -289,7 +289,7 @@ def _order(readings: Sequence[Reading], rows: Sequence[Row], again: bool) -> lis
     turn: dict[Place, list[int]] = {}
     key_of: dict[Place, tuple[bool, Any]] = {}
     for at, reading in enumerate(readings):
-        turn.setdefault(reading.place, []).append(at)
+        turn.setdefault(reading.place, []).extend([at] * reading.definition.rows)
         webhook = reading.definition.destination == "webhook"
         key_of[reading.place] = webhook or reading.definition.key_column, reading.key if webhook else reading.meaning.key
     multi_topic = len({reading.place[0] for reading in readings}) > 1
