@@ -18,6 +18,7 @@ from resources.decode.factory import decoder, sampled
 from resources.decode.payload_schemas import Unfit
 from resources.duckdb_engine.arrow_types import staged_type
 from tests.resources.decode.avro.records import record, written
+from tests.resources.decode.protobuf.messages import SMALL, made
 
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": ["null", "long"]}]}
 ORDER = {"type": "record", "name": "Order", "fields": [
@@ -80,6 +81,14 @@ def test_rows_are_numbered_in_their_record_when_asked() -> None:
         done = _decoded(columns, mapping=mapping, ordinality="line")
         assert [(row["id"], row["line"]) for row in done.table.to_pylist()] == [(1, 1), (1, 2), (1, 3), (3, 1)]
     assert "has a field ID" in _decoded(columns, ordinality="ID").rejects[0][1]
+
+
+def test_repeated_fields_of_protobuf_are_lists() -> None:
+    kind = Format.model_validate({"type": "protobuf", "schema": SMALL, "message": "t.M", "explode": "r"})
+    payloads = [made(SMALL)(i=at, r=range(at)).SerializeToString() for at in range(3)]
+    done = decoder(kind, Columns.of({"i": "INTEGER", "r": "UINTEGER"})).decode(Payloads.of(payloads))
+    assert [(row["i"], row["r"]) for row in done.table.to_pylist()] == [(1, 0), (2, 0), (2, 1)]
+    assert done.kept == [1, 2, 2]
 
 
 def test_a_schema_without_the_list_rejects_its_records() -> None:
