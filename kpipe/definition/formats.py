@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kpipe.definition.base import Model
 from kpipe.definition.json_path import parse_path, write_path
+from kpipe.schema.nesting import DEEPEST
 
 __all__ = ["VARIABLE", "Format", "Mapped"]
 
@@ -24,6 +25,8 @@ _ONLY = {
     "descriptors": ("protobuf",),
     "message": ("protobuf",),
     "validate": ("json",),
+    **dict.fromkeys(("explode", "explode_outer", "ordinality"), ("json", "avro", "protobuf")),
+    **dict.fromkeys(("documents", "infer_timestamps", "schemas_enable"), ("json",)),
     **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
@@ -48,8 +51,22 @@ def _path(text: str) -> str:
     return write_path(parse_path(text))
 
 
+def _lists(text: str) -> str:
+    """Check the path of a list: names of members only, as every list on it is exploded."""
+    parts = parse_path(text)
+    numbers = [part for part in parts if isinstance(part, int)]
+    if numbers:
+        msg = f"explode: {text!r} has the index {numbers[0]}: expected names of members; each list on the path gives its items"
+        raise ValueError(msg)
+    if len(parts) > DEEPEST:
+        msg = f"explode: expected at most {DEEPEST} members, found {len(parts)}"
+        raise ValueError(msg)
+    return write_path(parts)
+
+
 Target = Annotated[str, AfterValidator(_target)]
 Path = Annotated[str, AfterValidator(_path)]
+ListPath = Annotated[str, AfterValidator(_lists)]
 Literally = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
 
 
@@ -88,6 +105,14 @@ class Format(Model):
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
         message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
+        documents: number of JSON values in a record: `one`, or `many` one after another, such as one per line.
+        explode: path of a list, such as `orders::lines`, or `%` for a record that is a list. Each item is a row with the
+            record's other members. Lists on the way to it are exploded, too.
+        explode_outer: whether a record without items is one row, whose member is null; else it is filtered.
+        ordinality: name of a further member of each row, with `explode` or `documents`: its number in the record, from 1.
+        schemas_enable: whether a record is Kafka Connect's JSON with its schema, `{"schema": …, "payload": …}`
+            (`schemas.enable` of its converter), which gives the types.
+        infer_timestamps: whether new columns of ISO 8601 texts are timestamps; else they are VARCHAR.
         envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
@@ -113,6 +138,12 @@ class Format(Model):
     descriptors: str | None = None
     message: str | None = None
     validated: bool = Field(default=False, alias="validate")
+    documents: Literal["one", "many"] = "one"
+    explode: ListPath | None = None
+    explode_outer: bool = False
+    ordinality: Target | None = None
+    schemas_enable: bool = False
+    infer_timestamps: bool = False
     envelope: Literal["debezium", "flat", "maxwell", "canal"] = "debezium"
     truncate: Literal["apply", "fail", "skip"] = "apply"
     types: dict[Target, str] = Field(default_factory=dict)
@@ -121,7 +152,17 @@ class Format(Model):
     @property
     def fan_out(self) -> bool:
         """True if a record may give several rows."""
-        return self.type == "csv"
+        return self.type == "csv" or self.several
+
+    @property
+    def several(self) -> bool:
+        """True if a record has its rows in a list, or one after another."""
+        return self.documents == "many" or self.explode is not None
+
+    @property
+    def divided(self) -> bool:
+        """True if a record is divided into JSON objects before these are decoded."""
+        return self.several and self.type == "json"
 
     @property
     def listed(self) -> tuple[str, ...] | None:
@@ -151,4 +192,53 @@ class Format(Model):
         if self.mapping == {} or self.fields == []:
             msg = "names no column; remove it to map columns by their names"
             raise ValueError(msg)
+        self._check_division()
+        self._check_schemas()
         return self
+
+    def _check_schemas(self) -> None:
+        """Check that no other option gives the types of records with a schema."""
+        others = {
+            "validate": self.validated, "schema": self.definition is not None, "registry": self.registry is not None,
+            "explode": self.explode is not None, "documents": self.documents == "many", "booleans": self.booleans != "json",
+        }  # fmt: skip
+        for name, used in others.items():
+            if self.schemas_enable and used:
+                msg = f"schemas_enable: not available with {name}: each record has its own schema"
+                raise ValueError(msg)
+        if self.infer_timestamps and self.validated:
+            msg = "infer_timestamps: not available with validate: the JSON Schema gives the types (format: date-time)"
+            raise ValueError(msg)
+
+    def _check_division(self) -> None:
+        """Check the options that make several rows of a record."""
+        if self.explode_outer and self.explode is None:
+            msg = "explode_outer: only allowed with explode"
+            raise ValueError(msg)
+        if self.ordinality is not None and (not self.several or self.ordinality.startswith("@")):
+            msg = f"ordinality: {self.ordinality}: expected a name, with explode or documents"
+            raise ValueError(msg)
+        if self.divided and (self.validated or self.definition is not None):
+            msg = "explode and documents: not available with a JSON Schema: remove schema and validate"
+            raise ValueError(msg)
+        if self.explode == "%" and self.type != "json":
+            msg = f"explode: a record of {self.type} is not a list: expected names of members, such as orders::lines"
+            raise ValueError(msg)
+        if self.explode_outer and self.explode == "%":
+            msg = "explode_outer: a record that is an empty list has no other members: remove explode_outer"
+            raise ValueError(msg)
+        if self.explode_outer and self.explode is not None:
+            self._check_outer(parse_path(self.explode))
+
+    def _check_outer(self, steps: tuple[str | int, ...]) -> None:
+        """Check that paths into the items of the list have a default, as a record without items has none of them."""
+        for name, item in (self.mapping or {}).items():
+            if isinstance(item, Mapped):
+                continue
+            parts = parse_path(item)
+            if len(parts) > len(steps) and parts[: len(steps)] == steps:
+                msg = (
+                    f"explode_outer: {name} has no default, but a record without items has no {item}:"
+                    f" write {name}: {{path: {item}, default: null}}"
+                )
+                raise ValueError(msg)

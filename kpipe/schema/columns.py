@@ -86,7 +86,8 @@ Type = Scalar | ListOf | MapOf | Struct
 
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
-INSTANT, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("FLOAT")
+INSTANT, TIMESTAMP, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("TIMESTAMP"), Scalar("FLOAT")
+_AS_TEXT = (VARCHAR, INSTANT, TIMESTAMP)  # together they are text
 #: Numeric types of formats with types; a later type can store the values of an earlier one (BIGINT in DOUBLE: to 53 bits).
 _LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
 #: The type of a null, and of the items of an empty list: used in inference only, never a column's type.
@@ -223,7 +224,7 @@ def merge(a: Type, b: Type) -> Type:
         for name, kind in b.fields:
             fields[name] = merge(fields[name], kind) if name in fields else kind
         return Struct(tuple(fields.items())) if len(fields) <= WIDEST_STRUCT else JSON
-    return JSON
+    return VARCHAR if a in _AS_TEXT and b in _AS_TEXT else JSON
 
 
 def settled(kind: Type, apart: bool = False) -> Type | None:

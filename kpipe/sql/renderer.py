@@ -22,6 +22,11 @@ from kpipe.topics import Part
 
 __all__ = ["to_sql", "write"]
 
+#: Fields of a format that have no clause, but are in OPTIONS.
+_FORMAT_OPTIONS = (
+    "envelope", "truncate", "types", "unavailable", "documents", "explode", "explode_outer", "ordinality",
+    "schemas_enable", "infer_timestamps",
+)  # fmt: skip
 _RETRY = {field: name for name, field in RETRIES.items() if field != "max_retries"}
 _STDIN = {"lines": "LINES", "length-prefixed": "LENGTH_PREFIXED", "json": "JSON", "arrow": "ARROW"}
 
@@ -137,9 +142,9 @@ def _target(fields: dict[str, Any], typed: bool, sink: bool) -> Iterator[str]:
     for group, part in (("format", values), ("key_format", key or {})):
         if part.pop("booleans", "json") == "json" and part.get("type", "json") == "json" and "mapping" in part:
             rest[group] = {"booleans": "json"}  # with a list of paths, the default of a statement is `number`
-        more = {name: part.pop(name) for name in ("envelope", "truncate", "types", "unavailable") if name in part}
+        more = {name: part.pop(name) for name in _FORMAT_OPTIONS if name in part}
         if more:
-            rest[group] = more
+            rest[group] = {**rest.get(group, {}), **more}
     if names == []:  # a list of columns cannot be empty
         rest["into"] = {**into, "key": names}
         names = None

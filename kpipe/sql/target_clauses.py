@@ -187,7 +187,9 @@ def count_booleans(fields: Fields) -> None:
     """Set the default of `booleans` for statements: JSON's `true` and `false` at a path are 1 and 0, as in SingleStore."""
     for group in ("format", "key_format"):
         options = fields.values.get(group)
-        if isinstance(options, dict) and options.get("type", "json") == "json" and "mapping" in options:
+        if not isinstance(options, dict) or options.get("schemas_enable"):
+            continue
+        if options.get("type", "json") == "json" and "mapping" in options:
             options.setdefault("booleans", "number")
 
 

@@ -109,7 +109,7 @@ def not_auditable(pipeline: Pipeline) -> str:
         return "rows with a key replace and delete each other"
     if program is not None and not program.traced:
         return f"rows of a program with mode: {program.mode} do not name their record"
-    if fans_out(pipeline):
+    if fans_out(pipeline) or pipeline.format.several:
         return "a record may give several rows"
     if pipeline.into.type == "parquet" and is_remote(pipeline.into.database or ""):
         return "kpipe audit reads Parquet from local disks only"

@@ -221,7 +221,7 @@ def _converter(draft: Draft, key: str, value: str) -> None:
     if value.strip().endswith(".json.JsonConverter") and draft.config.get("value.converter.schemas.enable", "true") != "false":
         draft.refuse(
             "value.converter.schemas.enable",
-            "records with schema and payload need a mapping: set it to false, or write a definition with format.mapping",
+            "is true: set it to false, or write a definition with format.schemas_enable, which leaves defaults of schemas out",
         )
 
 

@@ -233,7 +233,7 @@ def _mapped(pipeline: Pipeline, columns: Columns) -> Pipeline:
         **pipeline.format.model_dump(by_alias=True, exclude_defaults=True),
         "type": pipeline.format.type,
         "mapping": mapping,
-        **({"booleans": "number"} if pipeline.format.type == "json" else {}),
+        **({"booleans": "number"} if pipeline.format.type == "json" and not pipeline.format.schemas_enable else {}),
     }
     return pipeline.model_copy(update={"format": Format.model_validate(fields)})
 

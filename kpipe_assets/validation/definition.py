@@ -117,6 +117,10 @@ def check_formats(pipeline: Pipeline) -> None:
         raise InvalidPipeline(f"{where}key_format: debezium: it is a format of changes", "set format.type: debezium alone")
     if key.type == "raw" or pipeline.format.type == "raw":
         raise InvalidPipeline(f"{where}key_format with format: raw, or raw itself", "metadata: [key] keeps a key as it is")
+    if key.several:
+        raise InvalidPipeline(
+            f"{where}key_format: explode and documents: a key gives one row", "set them in format, for the record's value"
+        ).about("key_format", "explode" if key.explode is not None else "documents")
     if key.type == "csv" and key.fields is None:
         raise InvalidPipeline(f"{where}key_format: csv without fields", "name the column of each field in key_format.fields")
     if program is not None and program.mode != "map":
@@ -167,12 +171,17 @@ def _check_format(kind: Format, where: str) -> None:
         _check_json(kind, where)
     if kind.type == "avro" and kind.definition is not None:
         from resources.decode.avro.schema_plan import plan
+        from resources.decode.exploded_columns import column_lists
         from resources.decode.payload_schemas import Unfit
 
         try:
             found = plan(kind.definition)
         except Unfit as error:
             raise InvalidPipeline(f"{where}.schema: {error}", "write an Avro schema as JSON") from None
+        try:
+            column_lists(kind, found.columns, found.columns)
+        except Unfit as error:
+            raise InvalidPipeline(f"{where}.{error}", "write the path of an array of the schema, such as orders::lines") from None
         for name, item in (kind.mapping or {}).items():
             try:
                 found.without_branches(parse_path(item if isinstance(item, str) else item.path))

@@ -129,7 +129,7 @@ class Decoded:
 class Decoder(Protocol):
     """Decodes payloads to rows, in order. A payload becomes all of its rows, or a reject with a reason.
 
-    A payload is one row, except in CSV, where it may be several.
+    A payload is one row. In CSV, and where lists are exploded (`Format.several`), it may be several.
 
     Attributes:
         takes_nulls: whether null payloads are rows, too. If not, the caller passes none.

@@ -10,14 +10,17 @@ from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import Room
 from kpipe.schema.inference import infer
+from kpipe.schema.timestamps import with_timestamps
 from resources.decode import confluent_wire
 from resources.decode.block import Decoder, Payloads
 from resources.decode.csv.decoder import CsvDecoder
 from resources.decode.growth_guard import Bound, Bounded
 from resources.decode.json.decoder import JsonDecoder
+from resources.decode.json.divided import DividedDecoder, Division
 from resources.decode.json.rows import Reject, load
 from resources.decode.key_columns import KeyedDecoder
 from resources.decode.paths.json_decoder import MappedJsonDecoder, sampled_paths
+from resources.decode.paths.timestamps import TimestampDecoder, members
 from resources.decode.raw import RawDecoder
 from resources.decode.registry_framed import FramedDecoder
 from resources.schema_registry.config import Access
@@ -60,12 +63,13 @@ def decoder(
     else:
         value = _decoder(kind, _own_columns(kind, columns), access, "value")
         made = KeyedDecoder(value, _decoder(key, _own_columns(key, columns), access, "key"), columns)
-    checks = (
-        key is None
-        and kind.type != "debezium"
-        and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
-    )
+    checks = key is None and kind.type != "debezium" and (kind.type in ("avro", "protobuf") or _judges(kind))
     return made if bound is None else Bounded(made, bound, checks)
+
+
+def _judges(kind: Format) -> bool:
+    """Return whether the decoder of JSON objects rejects records with too many new columns: an object is a whole record."""
+    return kind.type == "json" and not (kind.validated or kind.divided or kind.schemas_enable)
 
 
 def _own_columns(kind: Format, columns: Columns) -> Columns:
@@ -93,10 +97,18 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
 
         return ProtobufDecoder(kind, columns, access, bound)
     read: Decoder = (
-        JsonDecoder(columns, bound if not kind.validated else None)
+        JsonDecoder(columns, bound if _judges(kind) else None)
         if kind.mapping is None
         else MappedJsonDecoder(kind.mapping, columns, kind.booleans == "number")
     )
+    if kind.infer_timestamps and (bound is None or bound.rejects):  # without growth, new columns are only counted
+        read = TimestampDecoder(kind, read)
+    if kind.divided:
+        read = DividedDecoder(Division(kind), read)
+    if kind.schemas_enable:
+        from resources.decode.debezium.connect_decoder import ConnectDecoder
+
+        return ConnectDecoder(kind, columns, read)
     if kind.validated:
         from resources.decode.json_schema.decoder import ValidatedDecoder
 
@@ -139,7 +151,7 @@ def sampled(
 
 
 def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str, bound: Bound) -> Columns:
-    if kind.type != "json" or (kind.validated and kind.mapping is None):
+    if kind.type != "json" or kind.schemas_enable or (kind.validated and kind.mapping is None):
         if kind.type == "debezium":
             return decoder(kind, Columns(), access=access, bound=bound).decode(Payloads.of(payloads)).new_columns
         return Bounded(_decoder(kind, Columns(), access, name, bound), bound).decode(Payloads.of(payloads)).new_columns
@@ -150,19 +162,30 @@ def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, nam
             for payload, good in zip(payloads, confluent_wire.framed(block)[1], strict=True)
             if good
         ]
-    if kind.mapping is not None:
-        return sampled_paths(kind.mapping, payloads)
-    objects: list[dict[str, Any]] = []
-    for payload in payloads:
+    records = list(Division(kind).good(payloads)) if kind.divided else [[payload] for payload in payloads]
+    objects: list[list[dict[str, Any]]] = []
+    for record in records if kind.mapping is None or kind.infer_timestamps else ():
         with suppress(Reject):
-            objects.append(load(payload))
-    return infer(_fitting(objects, bound))
+            objects.append([load(item) for item in record])
+    if kind.mapping is not None:
+        columns = sampled_paths(kind.mapping, [item for record in records for item in record])
+    else:
+        objects = list(_fitting(objects, bound))
+        columns = infer(item for record in objects for item in record)
+    if not kind.infer_timestamps:
+        return columns
+    return with_timestamps(columns, map(members(kind), (item for record in objects for item in record)))
 
 
-def _fitting(objects: Sequence[dict[str, Any]], bound: Bound) -> Iterator[dict[str, Any]]:
-    """Yield the objects that add no more columns than the limits allow; most are judged together, which is faster."""
-    for start in range(0, len(objects), _TOGETHER):
-        some = objects[start : start + _TOGETHER]
-        if bound.beyond(infer(some, apart=True)):
-            some = [item for item in some if not bound.beyond(infer([item], apart=True), alone=True)]
+def _fitting(records: Sequence[list[dict[str, Any]]], bound: Bound) -> Iterator[list[dict[str, Any]]]:
+    """Yield the records that add no more columns than the limits allow; most are judged together, which is faster.
+
+    Args:
+        records: objects of each record.
+        bound: the limits.
+    """
+    for start in range(0, len(records), _TOGETHER):
+        some = records[start : start + _TOGETHER]
+        if bound.beyond(infer((item for record in some for item in record), apart=True)):
+            some = [record for record in some if not bound.beyond(infer(record, apart=True), alone=True)]
         yield from some

@@ -158,7 +158,8 @@ def assembled(parts: list[Part], columns: Columns, count: int, bound: Bound | No
     else:
         order = np.argsort(kept, kind="stable")
         kept, whole = kept[order], pa.concat_tables(tables).take(pa.array(order))
-    return Decoded(whole, len(kept), None if len(kept) == count else kept.tolist(), rejects, new)
+    each = len(kept) == count and bool((kept == np.arange(count)).all())  # one payload may give several rows
+    return Decoded(whole, len(kept), None if each else kept.tolist(), rejects, new)
 
 
 def _bounded(part: Part, why: str) -> Part:

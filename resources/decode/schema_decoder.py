@@ -14,6 +14,7 @@ from kpipe.definition.formats import Mapped
 from kpipe.schema.columns import JSON, Columns, ListOf, Struct, Type
 from resources.decode.block import Payloads
 from resources.decode.convert import Fitting
+from resources.decode.exploded_columns import ColumnLists
 from resources.decode.json.rows import Reject
 from resources.decode.paths.columns import MappedFitting
 from resources.decode.payload_schemas import Part
@@ -80,6 +81,7 @@ class Typed:
         columns: the table's columns.
         mapping: the format's mapping.
         other: the reader's schema, if it differs from the writer's.
+        lists: the lists to explode; None: a payload is one row.
     """
 
     def __init__(
@@ -92,10 +94,11 @@ class Typed:
         columns: Columns,
         mapping: Mapping[str, str | Mapped] | None,
         other: Other | None = None,
+        lists: ColumnLists | None = None,
     ) -> None:
-        self._other = other
+        self._other, self._lists = other, lists
         self._natural, self._carried, self._native, self._row, self._leaves = natural, carried, native, row, leaves
-        wanted = natural if other is None else other.columns
+        wanted = lists.columns if lists is not None else natural if other is None else other.columns
         self._fitting: Fitting | MappedFitting = Fitting(wanted, columns)
         if mapping is not None:
             self._fitting = MappedFitting(wanted, columns, mapping)
@@ -128,13 +131,19 @@ class Typed:
         ]
         if self._other is not None:
             members = self._other.resolve(members, len(kept), reasons)
-        table, more = self._fitting.fit(members, len(kept))
+        if self._lists is None:
+            table, more = self._fitting.fit(members, len(kept))
+        else:
+            members, rows = self._lists.apart(members, len(kept))
+            table, found = self._fitting.fit(members, len(rows))
+            more = _of_records(found, rows)
         reasons = {**more, **reasons}
         if reasons:
             rejects += [(int(kept[row]), why) for row, why in reasons.items()]
-            good = np.ones(len(kept), bool)
-            good[list(reasons)] = False
-            table, kept = table.filter(pa.array(good)) if table.num_columns else table, kept[good]
+            good = ~np.isin(rows, list(reasons))
+            table, rows = table.filter(pa.array(good)) if table.num_columns else table, rows[good]
+        if reasons or self._lists is not None:
+            kept = kept[rows]
         return Part(table, kept, rejects, self._fitting.new if len(kept) else Columns())
 
     def _read(
@@ -204,3 +213,12 @@ class Typed:
                 texts.append(None)
                 reasons.setdefault(int(rows[row]), f"{path}: {str(error).removeprefix('the record: ')}")
         return pa.array([None if item == "null" else item for item in texts], pa.string())
+
+
+def _of_records(reasons: Mapping[int, str], rows: np.ndarray[Any, Any]) -> dict[int, str]:
+    """Return the first reason of each record; `rows` has the record of each row, in order."""
+    found: dict[int, str] = {}
+    for row, why in sorted(reasons.items()):
+        first, last = np.searchsorted(rows, rows[row], "left"), np.searchsorted(rows, rows[row], "right")
+        found.setdefault(int(rows[row]), f"row {row - first + 1}: {why}" if last - first > 1 else why)
+    return found

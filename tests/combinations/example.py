@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.combinations import avro
 from tests.combinations.log import BROKERS, Cluster, Log, Record, gaps
-from tests.combinations.values import BROKEN, FAR, NAMELESS, TYPES, Cell, is_far
+from tests.combinations.values import BROKEN, FAR, NAMELESS, SHAPES, TYPES, Cell, broken, is_far, shaped
 
 __all__ = ["Definition", "Event", "Example", "Item", "Meaning", "build", "extend"]
 
@@ -93,6 +93,7 @@ class Definition:
         timeout: into.transaction_timeout_s of a Kafka sink; 0: the default.
         format: `json` or `avro`.
         arrow: whether the program has `stdin: arrow`; only with `filter` and `flatmap`.
+        shape: how a record holds its row twice: `array`, `documents`, or `explode` (a list in `x`); empty: it is one object.
     """
 
     destination: str = "duckdb"
@@ -122,6 +123,12 @@ class Definition:
     timeout: int = 0
     format: str = "json"
     arrow: bool = False
+    shape: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows a record gives."""
+        return 2 if self.shape or self.program == "flatmap" else 1
 
     @property
     def untraced(self) -> bool:
@@ -201,6 +208,8 @@ class Definition:
         elif self.lenient or self.typo:
             lenient = {name: {"path": name, "default": None} for name in self.columns}
             fields["format"] = {"mapping": {**lenient, **({"m": "m"} if self.typo else {})}}
+        if self.shape:
+            fields["format"] = {**fields.get("format", {}), **SHAPES[self.shape]}
         if self.also:
             every = ", ".join(self.columns)
             fields["select"] = f"SELECT {every} FROM records" + (" WHERE id % 3 <> 0" if self.where else "")
@@ -309,14 +318,17 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
         return Record(key, None, timestamp, Meaning(None, name if item.keyed else None, None, "tombstone", far, timestamp))
     if item.kind == "broken":
         payload = BROKEN[item.number % len(BROKEN)]
-        kind = "nameless" if payload in NAMELESS else "broken"
-        return Record(key, payload, timestamp, Meaning(None, None, None, kind, far, timestamp))
+        kind = "nameless" if payload in NAMELESS and not definition.shape else "broken"
+        meaning = Meaning(None, None, None, kind, far, timestamp)
+        return Record(key, broken(payload, definition.shape), timestamp, meaning)
     cell = cells[item.number % len(cells)] if item.kind == "cell" else cells[0]
     column = None if item.kind == "null_key" else name
     members = {"id": str(number), "k": "null" if column is None else f'"{column}"', "x": cell.text}
+    members |= {"x": f"[{cell.text}, {cell.text}]"} if definition.shape == "explode" else {}
     members |= {"g": "100"} if item.kind == "violating" else {"g": "1"}
     members |= {} if item.kind == "lacking" else {"m": "1"}
     value = ("{" + ",".join(f'"{member}":{text}' for member, text in members.items()) + "}").encode()
+    value = shaped(value, definition.shape)
     kind = item.kind if item.kind in ("lacking", "violating") else "row"
     if definition.format == "avro":
         value = avro.encoded(definition.type, cell, number, column, int(members["g"]))

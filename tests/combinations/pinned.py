@@ -134,6 +134,14 @@ PINNED: dict[str, Example] = {
         )
         for kind in ("duckdb", "delta", "kafka")
     },
+    **{
+        f"{kind}: records of two rows: {shape}": Example(
+            Definition(kind, conflict=conflict, shape=shape),
+            (((_plain(3), Item("cell", 5), Item("broken"), _plain(2)),),),
+            (RUN, Event("produce", items=(_plain(2),)), RUN),
+        )
+        for kind, conflict, shape in (("duckdb", "", "explode"), ("duckdb", "replace", "array"), ("delta", "", "documents"))
+    },
     "kafka: a batch outlives its transaction": Example(
         Definition("kafka", timeout=1), (((_plain(3),),),), (Event("run", fault="outlive:commit.before:2"), RUN)
     ),

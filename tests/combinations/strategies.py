@@ -99,6 +99,7 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         # Dead letters that a CHECK refuses when they are tried again are rare enough without being drawn apart.
         fields["typo"] = maybe(fields.get("prepared") != "check", usual=fields.get("prepared") == "check")
         fields["mapping"] = maybe(True, usual=False)
+        fields["shape"] = maybe("array", "documents", "explode", usual="")
     if destination == "duckdb" and not any(fields.get(name) for name in ("conflict", "program", "prepared", "mapping", "typo")):
         fields["also"] = maybe(True, usual=False)
     if fields.get("program") in ("filter", "flatmap"):

@@ -216,7 +216,8 @@ def keyed_state(readings: Sequence[Reading], letters: Mapping[Place, int]) -> Ke
         if DELETE in found:
             state.delete(reading)
         elif ROW in found and not letters.get(reading.place):
-            state.write(reading)
+            for _ in range(reading.definition.rows):
+                state.write(reading)
     return state
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["ANY", "BROKEN", "DEAD", "FAR", "NAMELESS", "TYPES", "Cell", "days", "is_far"]
+__all__ = ["ANY", "BROKEN", "DEAD", "FAR", "NAMELESS", "SHAPES", "TYPES", "Cell", "broken", "days", "is_far", "shaped"]
 
 
 class _Mark:
@@ -195,6 +195,19 @@ TYPES: dict[str, tuple[Cell, ...]] = {
         _cell('{"a":"y"}', DEAD),
         _cell("5", DEAD),
     ),
+    "MAP(VARCHAR, BIGINT)": (
+        _cell('{"a":1,"b":null}', {"a": 1, "b": None}),
+        _cell("null", None),
+        _cell("{}", {}),
+        _cell('{"a":"7","b":7.0}', {"a": 7, "b": 7}),
+        _cell('{"":1,"a":2,"A":3,"_kafka_offset":4}', {"": 1, "a": 2, "A": 3, "_kafka_offset": 4}),
+        _cell('{"\\u0000":1}', {"\0": 1}, DEAD),
+        _cell('{"a":1,"a":2}', DEAD),
+        _cell('{"a":1.5}', DEAD),
+        _cell('{"a":{}}', DEAD),
+        _cell("[]", DEAD),
+        _cell("5", DEAD),
+    ),
     "UUID": (
         _cell('"550e8400-e29b-41d4-a716-446655440000"', "550e8400-e29b-41d4-a716-446655440000"),
         _cell("null", None),
@@ -232,3 +245,22 @@ _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 def is_far(timestamp: int) -> bool:
     """Whether a timestamp in ms lies beyond the year 9999."""
     return timestamp > _LAST_MS
+
+
+#: Options of the format by the shape of records.
+SHAPES = {"array": {"explode": "%"}, "documents": {"documents": "many"}, "explode": {"explode": "x"}}
+
+
+def shaped(value: bytes, shape: str) -> bytes:
+    """An object twice, unless a list in it holds the rows."""
+    if shape == "array":
+        return b"[" + value + b"," + value + b"]"
+    return value + b"\n" + value if shape == "documents" else value
+
+
+def broken(payload: bytes, shape: str) -> bytes:
+    """A payload of `BROKEN` that is broken in that shape, too (see `Definition.shape`)."""
+    gives_rows = {"documents": (b"", b'{"id": 1}{"id": 2}'), "explode": (b"[]",)}
+    if shape and payload in (*NAMELESS, *gives_rows.get(shape, ())):
+        payload = b"{"
+    return b'[{"id": 1},' + payload + b"]" if shape == "array" else payload

@@ -18,6 +18,7 @@ from resources.decode.avro.rows import Reader
 from resources.decode.avro.schema_plan import plan
 from resources.decode.avro.schema_resolution import Resolution
 from resources.decode.block import Decoded, Payloads
+from resources.decode.exploded_columns import column_lists
 from resources.decode.growth_guard import Bound
 from resources.decode.payload_schemas import Part, Written, assembled
 from resources.decode.schema_decoder import Typed
@@ -75,7 +76,9 @@ def _schema(schema: Schema, columns: Columns, name: str, kind: Format) -> Typed:
         wanted = plan(kind.definition, name=name)
         other = Resolution(found, wanted)
     mapping = kind.mapping and {column: _plain(item, wanted) for column, item in kind.mapping.items()}
-    return Typed(found.columns, found.carried, native_avro(found), reader.row, reader.leaves(), columns, mapping, other)
+    lists = column_lists(kind, found.columns if other is None else other.columns, columns)
+    native = native_avro(found)
+    return Typed(found.columns, found.carried, native, reader.row, reader.leaves(), columns, mapping, other, lists)
 
 
 def _plain(item: str | Mapped, wanted: Plan) -> str | Mapped:

@@ -40,10 +40,11 @@ class JsonDocuments(Generic[Made]):
 
     Args:
         make: creates what a schema is for; raises Reject.
+        enveloped: whether a message without the members `schema` and `payload` is invalid; else it is the payload.
     """
 
-    def __init__(self, make: Callable[[Any], Made]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[Any], Made], enveloped: bool = False) -> None:
+        self._make, self._enveloped = make, enveloped
         self._made: OrderedDict[bytes, Made] = OrderedDict()
 
     def read(self, payloads: Payloads) -> Iterator[tuple[int, Any, Made | None]]:
@@ -74,6 +75,8 @@ class JsonDocuments(Generic[Made]):
                 return value, self._made[prefix]
         document = load(payload)
         if set(document) != {"schema", "payload"}:
+            if self._enveloped:
+                raise Reject("expected the members schema and payload only (format.schemas_enable)")
             return document, None
         schema, value = document["schema"], document["payload"]
         if schema is None:

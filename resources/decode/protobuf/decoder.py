@@ -15,6 +15,7 @@ from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from resources.decode import confluent_wire
 from resources.decode.block import Decoded, Payloads
+from resources.decode.exploded_columns import column_lists
 from resources.decode.growth_guard import Bound
 from resources.decode.payload_schemas import Part, Unfit, Written, assembled
 from resources.decode.protobuf.descriptors import Files
@@ -106,7 +107,7 @@ class _Types:
                 reader = Reader(found)
                 self._made[name] = Typed(
                     found.columns, found.carried, native_protobuf(found), reader.row, reader.leaves(), self._columns,
-                    self._kind.mapping,
+                    self._kind.mapping, lists=column_lists(self._kind, found.columns, self._columns),
                 )  # fmt: skip
             except Unfit as error:
                 self._made[name] = error

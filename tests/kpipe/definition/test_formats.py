@@ -94,3 +94,35 @@ def test_the_field_called_null_needs_no_quotes_in_yaml(name: str) -> None:
     pipeline = from_yaml(f'{text}  format:\n    type: csv\n    {name}: ""\n', "p.yaml", {})
     assert pipeline.format.null == ""
     assert from_yaml(to_yaml(pipeline), "p.yaml", {}) == pipeline
+
+
+@each_case(
+    ("fields", "reason"),
+    [
+        ({"explode": "a::0"}, "has the index 0"),
+        ({"explode": "a::"}, "not a path"),
+        ({"explode": "::".join("abcdefghijklmnopqrstu")}, "at most 20 members, found 21"),
+        ({"explode_outer": True}, "only allowed with explode"),
+        ({"explode": "%", "explode_outer": True}, "an empty list has no other members"),
+        ({"explode": "a", "validate": True, "schema": "{}"}, "not available with a JSON Schema"),
+        ({"documents": "many", "schema": "{}"}, "not available with a JSON Schema"),
+        ({"type": "csv", "explode": "a"}, "explode is an option of json, avro, protobuf, not of csv"),
+        ({"type": "avro", "explode": "%"}, "a record of avro is not a list"),
+        ({"ordinality": "n"}, "with explode or documents"),
+        ({"explode": "a", "ordinality": "@n"}, "expected a name"),
+        ({"explode": "a", "ordinality": "_kafka_n"}, "reserved"),
+        ({"type": "avro", "documents": "many"}, "documents is an option of json, not of avro"),
+        ({"explode": "a", "explode_outer": True, "mapping": {"x": "a::x"}}, "x has no default"),
+    ],
+)
+def test_options_that_divide_a_record_fit_together(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Format.model_validate(fields)
+
+
+def test_a_list_has_one_spelling_and_gives_several_rows() -> None:
+    kind = Format.model_validate({"explode": " %::a :: `b c`", "explode_outer": True, "mapping": {"id": "a", "x": "z"}})
+    assert kind.explode == "a::`b c`"
+    assert kind.fan_out
+    assert Format.model_validate({"documents": "many"}).fan_out
+    assert not Format().fan_out

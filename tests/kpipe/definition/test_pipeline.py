@@ -51,6 +51,9 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "type": "json", "mapping": None, "booleans": "json", "fields": None, "delimiter": "\t", "quote": "", "escape": "\\",
             "line_end": "\n", "line_start": "", "null": None, "null_quoted": False, "skip_lines": 0, "schema": None,
             "registry": None, "descriptors": None, "message": None, "validate": False,  # docs/adr/0020
+            "documents": "one", "explode": None, "explode_outer": False, "ordinality": None,   # docs/adr/0066
+            "schemas_enable": False,
+            "infer_timestamps": False,
             "envelope": "debezium", "truncate": "apply", "types": {},   # docs/adr/0060
             "unavailable": "__debezium_unavailable_value",
         },

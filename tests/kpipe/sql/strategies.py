@@ -84,6 +84,10 @@ formats = st.one_of(
                    escape=st.sampled_from(["", "\\", "'"]),
                    line_end=words.filter(bool), line_start=words, null=words, skip_lines=st.integers(0, 99))),
     st.just({"type": "csv", "null": "x'", "null_quoted": True}),
+    st.builds(lambda division, more: {"type": "json", **division, **more},
+              st.sampled_from([{"explode": "a::`b c`", "explode_outer": True}, {"explode": "%", "documents": "many"},
+                               {"schemas_enable": True, "infer_timestamps": True}]),
+              some(mapping=st.just({"x": {"path": "a::`b c`::0", "default": None}}))),
 )  # fmt: skip
 transforms = st.builds(
     lambda where, more: {**where, **more},

@@ -116,6 +116,14 @@ def test_a_truncate_deletes_all_rows_stops_or_is_left_out() -> None:
     assert found.kept == [0, 2] and found.deleted == [3] and not found.stops
 
 
+def test_a_message_may_have_white_space() -> None:
+    message = change("c", {"id": 1, "text": "a"}, fields=FIELDS)
+    spaced = json.dumps(json.loads(message)).encode(), json.dumps(json.loads(message), indent=1).encode()
+    found = decode([spaced[0], message, spaced[1], b'{"schema": ' + message[10:]])
+    assert found.table.column("id").to_pylist() == [1] * 4
+    assert not found.rejects
+
+
 def test_what_is_no_change_is_rejected() -> None:
     payloads = [
         b"x", b"[]", b"{}", b'{"id":1}', change("c"), change("x", {"id": 1}), change("c", {"id": "y"}, fields=FIELDS),
