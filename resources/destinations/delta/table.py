@@ -20,6 +20,7 @@ from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
+from resources.destinations.delta.compaction import DeltaCompaction
 from resources.destinations.delta.keyed import DeltaKeys, Replaced, upgraded
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.time_travel import DeltaTimeTravel
@@ -61,7 +62,7 @@ class _Schema:
         return columns_of(self.fields, "Delta")
 
 
-class DeltaLake(DeltaTimeTravel, DeltaKeys):
+class DeltaLake(DeltaTimeTravel, DeltaKeys, DeltaCompaction):
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:
