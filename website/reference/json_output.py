@@ -350,6 +350,8 @@ def json_output() -> str:
             "The lines of `kpipe run`, then a `comparison`: `live` and `rebuilt` as of `kpipe verify`, `waiting` and `missing`"
             " offsets,\nand with `--differences` coordinates (topic, partition, offset) by table. With `--exchange`, `exchanged`"
             " with `seq`.\n",
+            "## `kpipe maintain`\n",
+            checked("_MAINTAIN", _MAINTAIN, ["event", "pipeline", "dry_run", *Maintained().to_dict()]),
             "## `kpipe audit`\n",
             checked("AUDIT", AUDIT, AUDIT),
             "With `--key`:\n",

@@ -15,13 +15,13 @@ from pyiceberg.table import Table
 
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import data_entry, location, name_columns
+from resources.destinations.iceberg.keyed import IcebergKeys
 from resources.destinations.iceberg.position_deletes import data_file
 from resources.destinations.iceberg.replaced_files import Replacement
 from resources.destinations.iceberg.state import COPY, KEY, IcebergState
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import arrow_schema
 from resources.destinations.lakehouse.data_files import Brought
-from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import LiveFile, Version
 from resources.destinations.lakehouse.maintenance.listing import DeleteFile, Listing, Rewritten, StoredFile
 from resources.destinations.lakehouse.maintenance.new_files import write_rows
@@ -32,19 +32,8 @@ _FORMAT = 2  # version 1 has no files of deletes, and pyiceberg does not write v
 _MARK = "kpipe.maintenance"  # id of the commit in the snapshot's summary
 
 
-class IcebergCompaction:
+class IcebergCompaction(IcebergKeys):
     """The methods of `IcebergLake` for a compaction; see `Compacting`."""
-
-    _data: Folder
-
-    @property
-    def place(self) -> str:
-        """See `Table`."""
-        raise NotImplementedError
-
-    def positions(self, state: Any, path: str) -> Iterator[pa.Table]:
-        """Read a file of deletes; see `Deleting`."""
-        raise NotImplementedError
 
     def _failed(self, error: Exception) -> DestinationError:
         raise NotImplementedError

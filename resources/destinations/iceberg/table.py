@@ -34,7 +34,6 @@ from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.compaction import IcebergCompaction
 from resources.destinations.iceberg.data_files import append, location
-from resources.destinations.iceberg.keyed import IcebergKeys
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
@@ -69,7 +68,7 @@ class _Schema:
     divides: bool = False  # the table is not yet partitioned by `parts`
 
 
-class IcebergLake(IcebergTimeTravel, IcebergCompaction, IcebergKeys):
+class IcebergLake(IcebergTimeTravel, IcebergCompaction):
     """An Iceberg table.
 
     Args:

@@ -2,39 +2,428 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import random
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import Operation
 
+from kpipe import failpoints
+from kpipe.definition.lakehouse_options import Part
+from kpipe.errors import DestinationError, MaintenanceFailed, NotAvailable
+from kpipe.interfaces import Destination
 from kpipe.maintenance.facts import Maintained
 from kpipe.maintenance.plan import Limits
-from resources.testing.keyed import RULES, Write, begun, commit_of, contents
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.delta import DeltaLake
+from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
+from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.testing.keyed import RULES, Oracle, Write, begun, commit_of, contents
+from resources.testing.place import batch, begin
 from resources.testing.state import proof
-from tests.resources.destinations.lake_place import IcebergPlace
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
+PLACES: dict[str, Any] = {"iceberg": IcebergPlace, "delta": DeltaPlace}
 RULE = RULES["replace"]
 SOON = Limits(min_input_files=3)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> IcebergPlace:
-    return IcebergPlace(tmp_path)
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return PLACES[request.param](tmp_path)
 
 
-def maintained(place: IcebergPlace, limits: Limits = SOON) -> Maintained:
-    return place.open(rule=RULE).maintain(limits, place.staging.parent / "scratch")  # type: ignore[attr-defined]
+def maintained(place: Any, limits: Limits = SOON, dry_run: bool = False) -> Maintained:
+    found: Maintained = place.open(rule=RULE).maintain(limits, place.staging.parent / "scratch", dry_run)
+    return found
 
 
-def test_small_files_and_their_deletes_become_one_file(place: IcebergPlace) -> None:
+def writes(first: int, ids: Sequence[int]) -> list[Write]:
+    return [Write(0, first + at, number, f"t{first + at}") for at, number in enumerate(ids)]
+
+
+def load(place: Any, first: int, ids: Sequence[int], rule: KeyRule = RULE) -> None:
+    destination = place.open(rule=rule)
+    destination.commit(commit_of(place, destination.ledger()[1], writes(first, ids), rule))
+
+
+def filled(place: Any) -> Destination:
+    """A table with a key of four files, in three of which rows are deleted."""
     destination = begun(place, RULE, 1)
     for first in range(0, 40, 10):
-        writes = [Write(0, first + at, (first // 2 + at) % 15, f"t{first + at}") for at in range(10)]
-        destination.commit(commit_of(place, destination.ledger()[1], writes, RULE))
+        load(place, first, [(first // 2 + at) % 15 for at in range(10)])
+    return destination
+
+
+def version(place: Any) -> int:
+    return int(place.lake().load().version)
+
+
+def at(point: str, action: Callable[[], None]) -> None:
+    """Act once, when that point is reached."""
+    left = [action]
+
+    def reached(name: str) -> None:
+        if name == point and left:
+            left.pop()()
+
+    failpoints.arm(reached)
+
+
+def test_small_files_and_their_deletes_become_one_file(place: Any) -> None:
+    destination = filled(place)
     before = contents(place)
+    planned = maintained(place, dry_run=True)
+    assert (planned.rewritten, planned.commits, planned.files_after) == (4, 0, 4)
     done = maintained(place)
-    assert (done.files_before, done.files_after, done.deletes_after, done.commits) == (4, 1, 0, 1)
+    assert (done.files_before, done.files_after, done.deletes_after, done.commits, done.rewritten) == (4, 1, 0, 1, 4)
     assert done.deletes_before > 1 and done.rows == len(before)
     assert contents(place) == before and proof(destination).ok
     assert maintained(place).commits == 0
-    destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 40, 3, "later"), Write(0, 41, 99, "new")], RULE))
-    assert contents(place) == {**before, 3: ("later", None, 0, 40), 99: ("new", None, 0, 41)} and proof(destination).ok
+    load(place, 40, [3, 99])  # the index of keys is that of the files before
+    assert contents(place) == {**before, 3: ("t40", None, 0, 40), 99: ("t41", None, 0, 41)} and proof(destination).ok
+
+
+def test_files_of_a_table_without_a_key_are_merged(place: Any) -> None:
+    destination = place.open()
+    destination.commit(begin("tweets", [0, 1]))
+    for end in range(1, 7):
+        destination.commit(batch(place, destination.ledger()[1], {0: 2 * end, 1: end}, dead=[(1, end - 1)] if end % 2 else []))
+    before = place.rows()
+    done = maintained(place)
+    assert (done.files_after, done.commits, done.rows) == (1, 1, len(before))
+    assert place.rows() == before and proof(destination).ok
+    destination.commit(batch(place, destination.ledger()[1], {0: 20}))
+    assert len(place.rows()) == len(before) + 8 and proof(destination).ok
+
+
+def test_deletes_of_files_that_stay_are_merged(tmp_path: Path) -> None:
+    """No file is small here, and too few rows are deleted to rewrite one."""
+    place = IcebergPlace(tmp_path)
+    destination = begun(place, RULE, 1)
+    load(place, 0, range(50))
+    for first in range(50, 54):
+        load(place, first, [first - 45])
+    before, limits = contents(place), Limits(min_input_files=3, delete_ratio=0.5)
+    kept = PLACES["iceberg"](tmp_path).lake()
+    done = _with(limits, 0, place, kept)
+    assert (done.rewritten, done.files_after, done.deletes_before, done.deletes_after) == (0, 5, 4, 1)
+    assert contents(place) == before and proof(destination).ok
+    load(place, 54, [5, 6, 7])
+    assert len(contents(place)) == 50 and proof(destination).ok
+
+
+def _with(limits: Limits, target: int, place: Any, lake: Any) -> Maintained:
+    from resources.destinations.lakehouse.maintenance.compaction import Compaction
+
+    class _Target(Limits):
+        @property
+        def target(self) -> int:
+            return target
+
+    chosen = _Target(limits.target_file_mb, limits.min_input_files, limits.delete_ratio)
+    compaction = Compaction(lake, chosen, place.staging.parent / "scratch", lambda _: None)
+    try:
+        return compaction.run()
+    finally:
+        compaction.close()
+
+
+def test_only_worn_files_are_rewritten_and_other_deletes_kept(place: Any) -> None:
+    destination = begun(place, RULE, 1)
+    load(place, 0, range(20))
+    load(place, 20, range(20, 40))
+    load(place, 40, [*range(8), 20, 21])  # 8 of 20 rows of the first file, 2 of the second
+    before = contents(place)
+    done = _with(Limits(min_input_files=9), 0, place, place.lake())
+    assert (done.rewritten, done.rows, done.files_after) == (1, 12, 3)
+    assert done.deletes_after == 1 and contents(place) == before and proof(destination).ok
+
+
+def test_a_file_without_rows_is_removed(place: Any) -> None:
+    destination = begun(place, RULE, 1)
+    load(place, 0, range(5))
+    destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 5 + at, at, None) for at in range(4)], RULE))
+    load(place, 9, range(4, 9))
+    before = contents(place)
+    done = maintained(place)
+    assert done.files_after == 1 and contents(place) == before and proof(destination).ok
+
+
+def test_the_snapshot_says_what_it_is(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    filled(place)
+    before = place.iceberg().metadata.current_snapshot()
+    maintained(place)
+    after = place.iceberg().metadata.current_snapshot()
+    assert before is not None and after is not None and after.parent_snapshot_id == before.snapshot_id
+    assert before.summary is not None and after.summary is not None and after.summary.operation == Operation.REPLACE
+    pointers = {name: value for name, value in before.summary.additional_properties.items() if name.startswith("kpipe.pipeline.")}
+    assert pointers and pointers.items() <= after.summary.additional_properties.items()
+    totals = {name: after.summary[name] for name in ("total-records", "total-data-files", "total-delete-files")}
+    assert totals == {"total-records": "15", "total-data-files": "1", "total-delete-files": "0"}
+    assert after.summary["deleted-data-files"] == "4" and after.summary["total-position-deletes"] == "0"
+    old = place.iceberg().scan(snapshot_id=before.snapshot_id).to_arrow()
+    assert old.num_rows == 15  # readers of older snapshots
+
+
+def test_the_log_says_that_no_row_has_changed(tmp_path: Path) -> None:
+    import json
+
+    place = DeltaPlace(tmp_path)
+    filled(place)
+    before = version(place)
+    maintained(place)
+    lines = (place.folder / "tweets" / "_delta_log" / f"{before + 1:020}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in lines]
+    changes = [action.get("add") or action.get("remove") for action in actions if "add" in action or "remove" in action]
+    assert len(changes) == 5 and not any(change["dataChange"] for change in changes)
+    assert actions[0]["commitInfo"]["operation"] == "OPTIMIZE"
+    assert len(place.delta().history(1)) == 1
+
+
+@pytest.mark.parametrize("point", ["maintain.written", "maintain.staged", "maintain.proven"])
+def test_a_batch_in_between_is_kept(place: Any, point: str) -> None:
+    """The batch is first; the compaction is repeated where it has touched its files."""
+    destination = filled(place)
+    at(point, lambda: load(place, 40, [2, 3, 50]))
+    done = maintained(place)
+    failpoints.arm(None)
+    assert done.commits >= 1 and done.left == 0
+    assert {key: contents(place)[key][0] for key in (2, 3, 50)} == {2: "t40", 3: "t41", 50: "t42"}
+    assert len(contents(place)) == 16 and proof(destination).ok
+
+
+def test_a_compaction_during_a_batch_is_kept(place: Any) -> None:
+    """The other way round: the positions that the batch deletes are not in the table any more."""
+    destination = filled(place)
+    at("commit.before", lambda: _ignored(maintained(place)))
+    load(place, 40, [2, 3, 50])
+    failpoints.arm(None)
+    assert {key: contents(place)[key][0] for key in (2, 3, 50)} == {2: "t40", 3: "t41", 50: "t42"}
+    assert len(contents(place)) == 16 and proof(destination).ok
+
+
+def _ignored(_: object) -> None:
+    failpoints.arm(None)
+
+
+@pytest.mark.parametrize("point", ["maintain.written", "maintain.proven"])
+def test_of_two_compactions_one_commits(place: Any, point: str) -> None:
+    destination = filled(place)
+    before, other = contents(place), list[Maintained]()
+    at(point, lambda: other.append(maintained(place)))
+    mine = maintained(place)
+    failpoints.arm(None)
+    assert (other[0].commits, mine.commits) == (1, 0)
+    assert contents(place) == before and proof(destination).ok
+
+
+def _lost(blocks: Any) -> Any:
+    yield from (block.slice(1) for block in blocks)
+
+
+def _doubled(blocks: Any) -> Any:
+    for block in blocks:
+        yield pa.concat_tables([block, block.slice(0, 1)])
+
+
+def _exchanged(blocks: Any) -> Any:
+    """As many rows, but the last one twice and the first one not at all."""
+    for block in blocks:
+        yield pa.concat_tables([block.slice(1), block.slice(len(block) - 1)])
+
+
+def _changed(blocks: Any) -> Any:
+    for block in blocks:
+        index = block.schema.get_field_index("text")
+        yield block.set_column(index, block.schema.field(index), pa.array(["x"] * len(block), block.schema.field(index).type))
+
+
+@pytest.mark.parametrize("fault", [_lost, _doubled, _exchanged, _changed], ids=["lost", "doubled", "exchanged", "changed"])
+def test_other_rows_are_never_committed(place: Any, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination = filled(place)
+    before, known = contents(place), version(place)
+    kind = type(place.lake())
+    right = kind.bring_live
+    monkeypatch.setattr(
+        kind, "bring_live", lambda self, state, near, blocks, target: right(self, state, near, fault(blocks), target)
+    )
+    with pytest.raises(MaintenanceFailed, match="differ"):
+        maintained(place)
+    monkeypatch.undo()
+    assert version(place) == known and contents(place) == before and proof(destination).ok
+
+
+@pytest.mark.parametrize("fault", ["a source stays", "a file is missing", "a file twice"])
+def test_a_wrong_list_of_files_is_never_committed(place: Any, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination = filled(place)
+    before, known = contents(place), version(place)
+    kind = type(place.lake())
+    right = kind.replacement
+
+    def wrong(self: Any, state: Any, rewritten: Any, merged: Any, deletes: Any, mark: str) -> Any:
+        item = rewritten[0]
+        changed = {
+            "a source stays": replace(item, sources=item.sources[1:]),
+            "a file is missing": replace(item, brought=()),
+            "a file twice": replace(item, brought=(*item.brought, *self.bring_live(state, item.sources[0].live, _row(self, state), 1))),
+        }[fault]
+        return right(self, state, [changed, *rewritten[1:]], merged, deletes, mark)
+
+    monkeypatch.setattr(kind, "replacement", wrong)
+    with pytest.raises(MaintenanceFailed):
+        maintained(place)
+    monkeypatch.undo()
+    assert version(place) == known and contents(place) == before and proof(destination).ok
+
+
+def _row(lake: Any, state: Any) -> Any:
+    schema = lake.stored_schema(state)
+    yield pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+
+
+def _maintain(place: Any, fault: str) -> None:
+    failpoints.arm(failpoints.Fault(fault))
+    maintained(place)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        name if name in ("maintain.proven", "maintain.committed") else pytest.param(name, marks=pytest.mark.chaos)
+        for name in failpoints.MAINTAINED
+    ],
+)
+def test_killed_anywhere_the_rows_stay(place: Any, point: str) -> None:
+    destination = filled(place)
+    before = contents(place)
+    process = _processes.Process(target=_maintain, args=(place, f"{point}:1:kill"))
+    process.start()
+    process.join(600)
+    assert process.exitcode == -signal.SIGKILL
+    assert contents(place) == before and proof(destination).ok
+    assert maintained(place).commits == (point != "maintain.committed")
+    load(place, 40, [2, 60])
+    assert contents(place) == {**before, 2: ("t40", None, 0, 40), 60: ("t41", None, 0, 41)} and proof(destination).ok
+
+
+def test_partitions_are_rewritten_apart(tmp_path: Path) -> None:
+    for name, parts in (("iceberg", (Part("text"), Part("at", "day"))), ("delta", (Part("text"),))):
+        place = PLACES[name](tmp_path / name)
+        lake: Any = (
+            IcebergLake(LocalFolder(place.folder), "tweets", SQLite(place.folder), parts=parts)
+            if name == "iceberg"
+            else DeltaLake(place.folder / "tweets", parts)
+        )
+        destination = LakeDestination(lake, "tweets", "tweets", {}, (place.staging,))
+        destination.commit(begin("tweets", [0]))
+        columns = Columns.of({"id": "BIGINT", "text": "VARCHAR", "at": "TIMESTAMP WITH TIME ZONE"})
+        for end in range(1, 9):
+            values = {"id": end, "text": [None, "a/b c", "é%=", "x" * 80][end % 4], "at": 1_700_000_000_000_000 + end}
+            destination.commit(batch(place, destination.ledger()[1], {0: 2 * end}, columns, values))
+        before = place.rows()
+        done = destination.maintain(Limits(min_input_files=2), place.staging.parent / "scratch")
+        assert (done.files_before, done.files_after, done.commits) == (8, 4, 1)
+        assert place.rows() == before and len(before) == 16 and proof(destination).ok
+        destination.commit(batch(place, destination.ledger()[1], {0: 18}, columns, values))
+        assert len(place.rows()) == 18 and proof(destination).ok
+
+
+def test_files_with_fewer_columns_and_members_are_merged(place: Any) -> None:
+    destination = place.open()
+    destination.commit(begin("tweets", [0]))
+    steps: list[tuple[dict[str, str], dict[str, Any]]] = [
+        ({"id": "BIGINT", "who": "STRUCT(name VARCHAR)"}, {"id": 1, "who": {"name": "a"}}),
+        ({"id": "BIGINT", "n": "DECIMAL(20,4)", "m": "MAP(VARCHAR, BIGINT)"}, {"id": 2, "n": None, "m": [("k", 5)]}),
+        (
+            {"id": "BIGINT", "who": "STRUCT(name VARCHAR, tags VARCHAR[])"},
+            {"id": 3, "who": {"name": "b", "tags": ["x", None]}},
+        ),
+        ({"id": "BIGINT", "t": "TIME", "d": "DATE", "f": "DOUBLE"}, {"id": 4, "t": None, "d": -719_000, "f": float("nan")}),
+    ]
+    for end, (columns, values) in enumerate(steps, 1):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}, Columns.of(columns), values))
+    before = repr(place.rows())
+    done = maintained(place)
+    assert (done.files_after, done.rows) == (1, 4)
+    assert repr(place.rows()) == before and proof(destination).ok
+
+
+def test_an_audited_table_is_compacted(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    lake = IcebergLake(LocalFolder(place.folder), "tweets", SQLite(place.folder), audit=Audit({"positive": "id >= 0"}))
+    destination = AuditedDestination(lake, "tweets", "tweets", {}, (place.staging,))
+    destination.commit(begin("tweets", [0]))
+    for end in range(1, 5):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    at("commit.branch", lambda: _ignored(destination.maintain(SOON, tmp_path / "scratch")))
+    destination.commit(batch(place, destination.ledger()[1], {0: 6}))
+    failpoints.arm(None)
+    assert len(place.rows()) == 6 and proof(destination).ok
+    assert destination.maintain(SOON, tmp_path / "scratch").left == 0 and proof(destination).ok
+
+
+def test_tables_that_kpipe_cannot_maintain_are_refused(tmp_path: Path) -> None:
+    parquet = ParquetPlace(tmp_path / "parquet")
+    destination: Any = parquet.open()
+    destination.commit(begin("tweets", [0]))
+    with pytest.raises(NotAvailable, match="not available for"):
+        destination.maintain(SOON, tmp_path / "scratch")
+    place = IcebergPlace(tmp_path / "iceberg")
+    filled(place)
+    with place.iceberg().transaction() as change:
+        change.upgrade_table_version(3)
+    with pytest.raises(DestinationError, match="format version 3"):
+        maintained(place)
+
+
+def _history(place: Any, seed: int, steps: int) -> None:
+    """Batches and compactions in any order, some of them inside each other, against a dict."""
+    source, oracle, first = random.Random(seed), Oracle(RULE), 0
+    destination = begun(place, RULE, 1)
+
+    def ingest() -> None:
+        nonlocal first
+        made = [
+            Write(0, first + n, source.randrange(30), None if source.random() < 0.2 else f"t{first + n}")
+            for n in range(source.randint(1, 12))
+        ]
+        first += len(made)
+        opened = place.open(rule=RULE)
+        opened.commit(commit_of(place, opened.ledger()[1], made, RULE))
+        for write in made:
+            oracle.apply(write)
+
+    def compact() -> None:
+        maintained(place, Limits(min_input_files=source.choice([2, 3]), delete_ratio=source.choice([0.1, 0.5, 1.0])))
+
+    for _ in range(steps):
+        outer, inner = (ingest, compact) if source.random() < 0.6 else (compact, ingest)
+        if source.random() < 0.4:
+            point = source.choice(["commit.before", "commit.data"] if outer is ingest else list(failpoints.MAINTAINED))
+            at(point, lambda inner=inner: (failpoints.arm(None), inner())[0])  # type: ignore[misc]
+        outer()
+        failpoints.arm(None)
+        assert contents(place) == oracle.rows
+    assert proof(destination).ok
+
+
+def test_a_random_history_keeps_every_row(place: Any) -> None:
+    _history(place, 7, 6)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_keep_every_row(place: Any, seed: int) -> None:
+    _history(place, seed, 40)

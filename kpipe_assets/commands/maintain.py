@@ -1,0 +1,86 @@
+"""`kpipe maintain NAME`: compact a table in Iceberg or Delta, and prove that its rows stay the same."""
+
+from __future__ import annotations
+
+import click
+
+from kpipe.errors import NotAvailable
+from kpipe.maintenance.facts import Maintainable, Maintained
+from kpipe.maintenance.plan import Limits
+from kpipe_assets.commands.options import as_json, pipeline_name
+from kpipe_assets.terminal import echo, emit, report
+from kpipe_assets.wording import count
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["maintain"]
+
+_MB = 1 << 20
+
+
+@click.command()
+@pipeline_name
+@click.option(
+    "--target-file-mb", type=click.IntRange(1, 10_240), default=Limits.target_file_mb, show_default=True, help="Size of new files."
+)
+@click.option(
+    "--min-input-files",
+    type=click.IntRange(min=2),
+    default=Limits.min_input_files,
+    show_default=True,
+    help="Small files of a partition, or its files of deletes, that are rewritten together.",
+)
+@click.option(
+    "--delete-ratio",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=Limits.delete_ratio,
+    show_default=True,
+    help="Rewrite also single files with this share of deleted rows.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be rewritten.")
+@as_json
+def maintain(name: str, target_file_mb: int, min_input_files: int, delete_ratio: float, dry_run: bool, as_json: bool) -> int:
+    """Compact the Iceberg or Delta table of the pipeline NAME.
+
+    Small files are merged. Deleted rows are removed from files. Before each commit, the rows of the old and the new files are
+    compared, and nothing is committed if they differ. Runs, readers and other maintenance may go on meanwhile.
+
+    \b
+    Examples:
+      kpipe maintain orders
+      kpipe maintain orders --dry-run --json
+      kpipe maintain orders --target-file-mb 256
+    """
+    home = Home.from_env()
+    pipeline = home.pipeline(name)
+    destination = open_destination(pipeline, home)
+    if not isinstance(destination, Maintainable):
+        raise NotAvailable(
+            f"pipeline {name}: maintenance is not available for into.type {pipeline.into.type}",
+            "use the commands of the database; kpipe maintains Iceberg and Delta tables",
+        )
+    limits = Limits(target_file_mb, min_input_files, delete_ratio)
+
+    def note(text: str) -> None:
+        if not as_json:
+            report(text, name)
+
+    done = destination.maintain(limits, home.cache / "maintenance", dry_run, note)
+    if as_json:
+        emit({"event": "maintained", "pipeline": name, "dry_run": dry_run, **done.to_dict()})
+    else:
+        _show(name, done, dry_run)
+    return 0
+
+
+def _show(name: str, done: Maintained, dry_run: bool) -> None:
+    if dry_run:
+        echo(f"{name}: {count(done.rewritten, 'file')} of {done.files_before:,} to rewrite, {done.bytes / _MB:,.1f} MB")
+        return
+    echo(
+        f"{name}: {done.files_before:,} -> {count(done.files_after, 'file')},"
+        f" {done.deletes_before:,} -> {count(done.deletes_after, 'file')} of deletes;"
+        f" {count(done.rows, 'row')} rewritten, and proven to be the same"
+    )
+    if done.left:
+        echo(f"{name}: {count(done.left, 'group')} of files left: other commits were first; run it again", err=True)
