@@ -50,7 +50,9 @@ POINTS = (
 #: Of `kpipe rebuild`, beside those of its batches and of the commit that exchanges the tables.
 REBUILT = ("rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined")
 #: Of `kpipe maintain`.
-MAINTAINED = ("maintain.written", "maintain.staged", "maintain.proven", "maintain.committed")
+MAINTAINED = (
+    "maintain.written", "maintain.staged", "maintain.proven", "maintain.committed", "maintain.expired", "maintain.removing",
+)  # fmt: skip
 #: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
 

@@ -48,6 +48,9 @@ class Maintained:
         commits: snapshots that maintenance has made.
         overtaken: attempts that another commit has overtaken.
         left: groups of files that were not rewritten, as other commits changed them each time.
+        expired: snapshots that were expired.
+        removed: files that were removed.
+        waiting: files that no snapshot has, and that stay until the retention time has passed.
     """
 
     files_before: int = 0
@@ -61,6 +64,9 @@ class Maintained:
     commits: int = 0
     overtaken: int = 0
     left: int = 0
+    expired: int = 0
+    removed: int = 0
+    waiting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
@@ -71,8 +77,15 @@ class Maintained:
 class Maintainable(Protocol):
     """Optional interface of a destination whose tables need maintenance."""
 
-    def maintain(self, limits: Limits, scratch: Path, dry_run: bool = False, note: Callable[[str], None] = ...) -> Maintained:
-        """Compact the table. Its rows stay the same, or nothing is committed.
+    def maintain(
+        self,
+        limits: Limits,
+        scratch: Path,
+        dry_run: bool = False,
+        note: Callable[[str], None] = ...,
+        retention_s: float | None = None,
+    ) -> Maintained:
+        """Compact the table, and remove what no reader needs. Its rows stay the same, or nothing is committed.
 
         Safe at any time beside runs, readers and other maintenance: a commit lands on exactly the state that was read.
 
@@ -81,6 +94,7 @@ class Maintainable(Protocol):
             scratch: folder for temporary files.
             dry_run: only plan.
             note: called with one line for each commit.
+            retention_s: how long superseded snapshots and files are kept; None: nothing is removed.
 
         Raises:
             InvalidPipeline: the pipeline has never committed, or the format does not support maintenance.

@@ -21,7 +21,11 @@ _MB = 1 << 20
 @click.command()
 @pipeline_name
 @click.option(
-    "--target-file-mb", type=click.IntRange(1, 10_240), default=Limits.target_file_mb, show_default=True, help="Size of new files."
+    "--target-file-mb",
+    type=click.IntRange(1, 10_240),
+    default=Limits.target_file_mb,
+    show_default=True,
+    help="Size of new files.",
 )
 @click.option(
     "--min-input-files",
@@ -37,9 +41,23 @@ _MB = 1 << 20
     show_default=True,
     help="Rewrite also single files with this share of deleted rows.",
 )
+@click.option(
+    "--retention-hours",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also expire snapshots that were superseded N hours ago, and remove files that no snapshot has had since then.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be rewritten.")
 @as_json
-def maintain(name: str, target_file_mb: int, min_input_files: int, delete_ratio: float, dry_run: bool, as_json: bool) -> int:
+def maintain(
+    name: str,
+    target_file_mb: int,
+    min_input_files: int,
+    delete_ratio: float,
+    retention_hours: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Compact the Iceberg or Delta table of the pipeline NAME.
 
     Small files are merged. Deleted rows are removed from files. Before each commit, the rows of the old and the new files are
@@ -50,6 +68,7 @@ def maintain(name: str, target_file_mb: int, min_input_files: int, delete_ratio:
       kpipe maintain orders
       kpipe maintain orders --dry-run --json
       kpipe maintain orders --target-file-mb 256
+      kpipe maintain orders --retention-hours 168
     """
     home = Home.from_env()
     pipeline = home.pipeline(name)
@@ -65,7 +84,8 @@ def maintain(name: str, target_file_mb: int, min_input_files: int, delete_ratio:
         if not as_json:
             report(text, name)
 
-    done = destination.maintain(limits, home.cache / "maintenance", dry_run, note)
+    retention = None if retention_hours is None else retention_hours * 3600.0
+    done = destination.maintain(limits, home.cache / "maintenance", dry_run, note, retention)
     if as_json:
         emit({"event": "maintained", "pipeline": name, "dry_run": dry_run, **done.to_dict()})
     else:
@@ -82,5 +102,10 @@ def _show(name: str, done: Maintained, dry_run: bool) -> None:
         f" {done.deletes_before:,} -> {count(done.deletes_after, 'file')} of deletes;"
         f" {count(done.rows, 'row')} rewritten, and proven to be the same"
     )
+    if done.expired or done.removed or done.waiting:
+        echo(
+            f"{name}: {count(done.expired, 'snapshot')} expired, {count(done.removed, 'file')} removed,"
+            f" {done.waiting:,} wait for the retention time"
+        )
     if done.left:
         echo(f"{name}: {count(done.left, 'group')} of files left: other commits were first; run it again", err=True)

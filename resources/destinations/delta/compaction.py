@@ -22,7 +22,7 @@ from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import LiveFile, Version
 from resources.destinations.lakehouse.maintenance.listing import DeleteFile, Listing, Rewritten, StoredFile
-from resources.destinations.lakehouse.maintenance.new_files import write_rows
+from resources.destinations.lakehouse.maintenance.new_files import renamed, write_rows
 from resources.destinations.lakehouse.table_format import Overtaken
 
 __all__ = ["DeltaCompaction"]
@@ -65,6 +65,10 @@ class DeltaCompaction:
     def bring_live(self, state: DeltaState, near: LiveFile, blocks: Iterator[pa.Table], target: int) -> Sequence[Brought]:
         """Write rows of one partition; see `Compacting.bring_live`."""
         return write_rows(self._folder, self.stored_schema(state), blocks, f"kpipe-{uuid.uuid4().hex}", near.values, target)
+
+    def renewed(self, state: DeltaState, brought: Sequence[Brought]) -> Sequence[Brought]:
+        """Give new files other names; see `Compacting.renewed`."""
+        return renamed(self._folder, brought)
 
     def as_live(self, near: LiveFile, brought: Sequence[Brought]) -> Sequence[LiveFile]:
         """Return new files as the log will name them; see `Compacting.as_live`."""

@@ -60,7 +60,8 @@ def _checkpoints(folder: Folder, version: int) -> list[tuple[int, list[str]]]:
             parts.setdefault((int(pieces[0]), int(pieces[3])), []).append(name)
         else:
             raise DestinationError(
-                f"Delta {folder.place}: keys and maintenance are not supported with checkpoints of version 2", "choose another table"
+                f"Delta {folder.place}: keys and maintenance are not supported with checkpoints of version 2",
+                "choose another table",
             )
     whole = [(number, sorted(names)) for (number, count), names in parts.items() if len(names) == count]
     return [max(whole)] if whole else []

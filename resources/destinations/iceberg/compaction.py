@@ -24,7 +24,7 @@ from resources.destinations.iceberg.types import arrow_schema
 from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.live_files import LiveFile, Version
 from resources.destinations.lakehouse.maintenance.listing import DeleteFile, Listing, Rewritten, StoredFile
-from resources.destinations.lakehouse.maintenance.new_files import write_rows
+from resources.destinations.lakehouse.maintenance.new_files import renamed, write_rows
 
 __all__ = ["IcebergCompaction"]
 
@@ -80,6 +80,10 @@ class IcebergCompaction(IcebergKeys):
     def bring_live(self, state: IcebergState, near: LiveFile, blocks: Iterator[pa.Table], target: int) -> Sequence[Brought]:
         """Write rows of one partition; see `Compacting.bring_live`."""
         return write_rows(self._data, self.stored_schema(state), blocks, f"kpipe-{uuid.uuid4().hex}", near.values, target)
+
+    def renewed(self, state: IcebergState, brought: Sequence[Brought]) -> Sequence[Brought]:
+        """Give new files other names; see `Compacting.renewed`."""
+        return renamed(self._data, brought)
 
     def as_live(self, near: LiveFile, brought: Sequence[Brought]) -> Sequence[LiveFile]:
         """Return new files as manifests will name them; see `Compacting.as_live`."""

@@ -32,9 +32,9 @@ from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.compaction import IcebergCompaction
 from resources.destinations.iceberg.data_files import append, location
 from resources.destinations.iceberg.partitions import divide, parts_of
+from resources.destinations.iceberg.removal import IcebergRemoval
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.transaction import OneAttempt, sending
@@ -66,9 +66,10 @@ class _Schema:
     changed: bool  # the table lacks some of the columns
     parts: tuple[Part, ...] = ()
     divides: bool = False  # the table is not yet partitioned by `parts`
+    version: int = 0  # of the table before the commit
 
 
-class IcebergLake(IcebergTimeTravel, IcebergCompaction):
+class IcebergLake(IcebergTimeTravel, IcebergRemoval):
     """An Iceberg table.
 
     Args:
@@ -140,11 +141,11 @@ class IcebergLake(IcebergTimeTravel, IcebergCompaction):
         has = (parts_of(state.table) or ()) if state is not None else ()
         fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())
         parts = agreed(has, self._parts, fresh, columns.names(), f"Iceberg {self.place}")
-        return _Schema(columns, bool(steps), parts, parts != has)
+        return _Schema(columns, bool(steps), parts, parts != has, state.version if state is not None else 0)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
         """Write staged files into the table's folder; see `Table.bring`."""
-        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
+        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts, schema.version)
 
     def land(self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next snapshot; see `Table.land`."""

@@ -57,11 +57,18 @@ class Brought:
 
 
 def bring(
-    folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven], parts: Sequence[Part] = ()
+    folder: Folder,
+    wanted: pa.Schema,
+    known: Columns,
+    commit: Commit,
+    staged: Sequence[Proven],
+    parts: Sequence[Part] = (),
+    version: int = 0,
 ) -> list[Brought]:
     """Copy or link staged files into the table's folder, durably.
 
-    A file's name is derived from its batch and its index, so another attempt at a batch uses the same names.
+    A file's name is derived from its batch, the table's version and its index. Another attempt on the same version uses the same
+    names. One on a later version uses others, so a file without reference is never named later (maintenance/removal.py).
 
     Args:
         folder: of the table.
@@ -70,6 +77,7 @@ def bring(
         commit: the commit of these files.
         staged: the verified files.
         parts: partition columns. Tasks write files of one partition each; other files are split here.
+        version: of the table before the commit.
 
     Raises:
         StagingFailed: a file has other columns than its commit.
@@ -77,7 +85,7 @@ def bring(
         DestinationError: a file cannot be written.
     """
     by_name = {field.name.lower(): field for field in wanted}
-    stem, found = hashlib.sha256(commit.id.encode()).hexdigest()[:32], []
+    stem, found = hashlib.sha256(f"{commit.id} {version}".encode()).hexdigest()[:32], []
     for at, file in enumerate(staged):
         name = f"kpipe-{stem}-{at:05}.parquet"
         with opened(file.path) as stream, pq.ParquetFile(stream) as source:

@@ -88,7 +88,7 @@ class Compaction:
                     chosen = rounds(groups(now.files, self._limits), _ROUND)
                     if not chosen and not now.scattered(self._limits, ()):
                         return self.done
-                    kept = [item for group in (chosen[0] if chosen else ()) if (item := self._rewritten(now, group)) is not None]
+                    kept = [self._rewritten(now, group) for group in (chosen[0] if chosen else ())]
                     failpoint("maintain.written")
                     if chosen:  # the rewriting took a while: begin the commit on the newest state
                         pending, state_now = kept, self._load()
@@ -113,7 +113,7 @@ class Compaction:
     def _inventory(self, state: Any) -> Inventory:
         return Inventory(self._lake, state, self._lake.listed(state), self._positions)
 
-    def _rewritten(self, now: Inventory, group: Sequence[StoredFile]) -> Rewritten | None:
+    def _rewritten(self, now: Inventory, group: Sequence[StoredFile]) -> Rewritten:
         """Write the live rows of a group as new files, and prove that these have the same rows."""
         expected = now.fingerprint(group)
         counted = sum(file.rows - file.deleted for file in group)
@@ -122,10 +122,18 @@ class Compaction:
         found = now.fingerprint_of(files)
         if found != expected or found.rows != counted:
             raise self._differs(f"expected {counted} rows with hash {expected}, found {found}")
-        return Rewritten(tuple(group), tuple(brought), tuple(files))
+        return Rewritten(tuple(group), tuple(brought), tuple(files), now.state.version)
+
+    def _renewed(self, now: Inventory, item: Rewritten) -> Rewritten:
+        """Return a group for a commit on this state."""
+        if item.version == now.state.version or not item.brought:
+            return item
+        brought = self._lake.renewed(now.state, item.brought)
+        return replace(item, brought=brought, files=self._lake.as_live(item.sources[0].live, brought), version=now.state.version)
 
     def _committed(self, now: Inventory, rewritten: Sequence[Rewritten]) -> bool:
         """Commit on top of the inventory's state; return whether the commit is in the table's history."""
+        rewritten = [self._renewed(now, item) for item in rewritten]
         sources = [file for item in rewritten for file in item.sources]
         merged = now.scattered(self._limits, sources)
         base = self._lake.version(now.state)  # now: pyiceberg changes the state's table when it commits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.maintenance.facts import Maintained
 from kpipe.maintenance.plan import Limits
 from resources.destinations.lakehouse.ledger_file import Record
+from resources.destinations.lakehouse.maintenance.removal import Removal
 from resources.destinations.lakehouse.table_format import State, Table
 
 __all__ = ["Maintaining"]
@@ -25,9 +27,14 @@ class Maintaining:
         raise NotImplementedError
 
     def maintain(
-        self, limits: Limits, scratch: Path, dry_run: bool = False, note: Callable[[str], None] = lambda _: None
+        self,
+        limits: Limits,
+        scratch: Path,
+        dry_run: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+        retention_s: float | None = None,
     ) -> Maintained:
-        """Compact the table; see `Maintainable`."""
+        """Compact the table, and remove old files; see `Maintainable`."""
         lake: Any = self.lake
         if not hasattr(lake, "listed"):
             raise NotAvailable(
@@ -40,6 +47,10 @@ class Maintaining:
 
         compaction = Compaction(lake, limits, scratch, note)
         try:
-            return compaction.plan() if dry_run else compaction.run()
+            done = compaction.plan() if dry_run else compaction.run()
         finally:
             compaction.close()
+        if dry_run or retention_s is None:
+            return done
+        found = Removal(lake, retention_s, note).run()
+        return replace(done, expired=found.expired, removed=found.removed, waiting=found.waiting)

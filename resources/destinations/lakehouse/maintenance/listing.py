@@ -74,11 +74,13 @@ class Rewritten:
         sources: the replaced files.
         brought: the new files.
         files: the new files as the metadata will name them.
+        version: of the table when the new files got their names.
     """
 
     sources: Sequence[StoredFile]
     brought: Sequence[Brought]
     files: Sequence[LiveFile]
+    version: int = 0
 
 
 class Staged(Protocol):
@@ -110,6 +112,9 @@ class Compacting(Deleting, Protocol):
 
     def bring_live(self, state: Any, near: LiveFile, blocks: Iterator[pa.Table], target: int) -> Sequence[Brought]:
         """Write the rows of one partition into the table's folder, durably, in files of some `target` bytes."""
+
+    def renewed(self, state: Any, brought: Sequence[Brought]) -> Sequence[Brought]:
+        """Give new files other names, durably, for a commit on a later state."""
 
     def as_live(self, near: LiveFile, brought: Sequence[Brought]) -> Sequence[LiveFile]:
         """Return new files of the partition of `near` as the metadata will name them."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from resources.destinations.lakehouse.data_files import Brought, cast_column, fi
 from resources.destinations.lakehouse.folder import Folder
 from resources.table_partitions import Values
 
-__all__ = ["write_rows"]
+__all__ = ["renamed", "write_rows"]
 
 _GROUP_ROWS, _GROUP_BYTES = 131_072, 64 << 20  # rows that are collected for a row group
 
@@ -52,6 +54,22 @@ def write_rows(
                 os.fsync(sink.fileno())
             folder.take(str(aside), name)
         made.append(file_facts(folder, name, rows, values))
+    if made:
+        folder.settle()
+    return made
+
+
+def renamed(folder: Folder, files: Sequence[Brought]) -> list[Brought]:
+    """Give new files further names, durably, for a commit on a later version than that on which they were written.
+
+    Removals rely on it: a name that was without reference at one version is never committed on a later one.
+
+    Raises:
+        DestinationError: a file is missing, or a name cannot be written.
+    """
+    made = [replace(file, name=f"kpipe-{uuid.uuid4().hex}.parquet") for file in files]
+    for old, new in zip(files, made, strict=True):
+        folder.take(f"{folder.place}/{old.name}", new.name)
     if made:
         folder.settle()
     return made

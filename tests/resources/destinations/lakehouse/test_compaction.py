@@ -277,7 +277,9 @@ def test_a_wrong_list_of_files_is_never_committed(place: Any, fault: str, monkey
         changed = {
             "a source stays": replace(item, sources=item.sources[1:]),
             "a file is missing": replace(item, brought=()),
-            "a file twice": replace(item, brought=(*item.brought, *self.bring_live(state, item.sources[0].live, _row(self, state), 1))),
+            "a file twice": replace(
+                item, brought=(*item.brought, *self.bring_live(state, item.sources[0].live, _row(self, state), 1))
+            ),
         }[fault]
         return right(self, state, [changed, *rewritten[1:]], merged, deletes, mark)
 
