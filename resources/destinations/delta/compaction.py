@@ -48,7 +48,7 @@ class DeltaCompaction:
             files.append(StoredFile(rows, add["size"], 0, values, is_ours, live, entry=add))
             if vector and is_ours:
                 name = f"{path}\n{vectors.identity(vector)}"
-                deletes.append(DeleteFile(name, partial(_positions, self._folder, path, vector), values))
+                deletes.append(DeleteFile(name, partial(_positions, self._folder, path, vector), values, of=path))
         return Listing(files, deletes)
 
     def _counted(self, path: str, add: Mapping[str, Any]) -> int:

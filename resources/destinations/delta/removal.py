@@ -22,10 +22,10 @@ class DeltaRemoval(DeltaCompaction):
         """See `Removing`."""
         return self._folder
 
-    def expired(self, state: DeltaState, before_ms: int) -> bool:
+    def expired(self, state: DeltaState, before_ms: int) -> tuple[int, Collection[str]]:
         """Do nothing: a version is a log entry, which checkpoints of the library clean up after a month."""
         del state, before_ms
-        return False
+        return 0, ()
 
     def stored(self) -> Mapping[str, str]:
         """List data files that kpipe has written, and deletion vectors in the table's folder; see `Removing.stored`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pyiceberg.table.snapshots import Snapshot
@@ -26,23 +26,27 @@ class IcebergRemoval(IcebergCompaction):
         """See `Removing`."""
         return self._table
 
-    def expired(self, state: IcebergState, before_ms: int) -> bool:
+    def expired(self, state: IcebergState, before_ms: int) -> tuple[int, Collection[str]]:
         """Expire snapshots of main; see `Removing.expired`.
 
         A snapshot's age counts from the commit that superseded it: until then, readers begin with it.
         """
         meta = state.table.metadata
         named = {ref.snapshot_id for ref in meta.refs.values()}
-        found, snapshot = list[int](), meta.current_snapshot()
+        old, snapshot = dict[int, Snapshot](), meta.current_snapshot()
         while snapshot is not None:
-            parent = _parent(state, snapshot)
+            number = snapshot.parent_snapshot_id
+            parent = meta.snapshot_by_id(number) if number is not None else None
             if parent is not None and snapshot.timestamp_ms < before_ms and parent.snapshot_id not in named:
-                found.append(parent.snapshot_id)
+                old[parent.snapshot_id] = parent
             snapshot = parent
-        if found:
-            with sending(self._failed):
-                ExpireSnapshots(OneAttempt(state.table, autocommit=True)).by_ids(found).commit()
-        return bool(found)
+        if not old:
+            return 0, ()
+        names = self._names(state, old.values())
+        names -= self._names(state, [item for item in meta.snapshots if item.snapshot_id not in old])
+        with sending(self._failed):
+            ExpireSnapshots(OneAttempt(state.table, autocommit=True)).by_ids(list(old)).commit()
+        return len(old), names
 
     def stored(self) -> Mapping[str, str]:
         """List data files that kpipe has written, manifests and lists of manifests; see `Removing.stored`."""
@@ -51,24 +55,24 @@ class IcebergRemoval(IcebergCompaction):
         return {**{name: f"data/{name}" for name in data}, **{name: f"metadata/{name}" for name in meta}}
 
     def referenced(self, state: IcebergState) -> Collection[str]:
-        """Return names of files of all snapshots; see `Removing.referenced`.
+        """Return names of files of all snapshots; see `Removing.referenced`."""
+        return self._names(state, state.table.metadata.snapshots)
+
+    def _names(self, state: IcebergState, snapshots: Iterable[Snapshot]) -> set[str]:
+        """Return the names of the files of snapshots, of their manifests and lists of manifests.
 
         Names, not locations: programs write `s3a://` for `s3://`, and a file that another one names must stay.
         """
         io, found, read = state.table.io, set[str](), set[str]()
-        for snapshot in state.table.metadata.snapshots:
+        for snapshot in snapshots:
             found.add(_name(snapshot.manifest_list))
             for manifest in snapshot.manifests(io):
                 if manifest.manifest_path not in read:
                     read.add(manifest.manifest_path)
+                    found.add(_name(manifest.manifest_path))
                     entries: Any = manifest.fetch_manifest_entry(io, discard_deleted=True)
                     found |= {_name(entry.data_file.file_path) for entry in entries}
-        return found | {_name(path) for path in read}
-
-
-def _parent(state: IcebergState, snapshot: Snapshot) -> Snapshot | None:
-    number = snapshot.parent_snapshot_id
-    return state.table.metadata.snapshot_by_id(number) if number is not None else None
+        return found
 
 
 def _name(location: str) -> str:

@@ -188,9 +188,9 @@ class Compaction:
                 raise self._differs(f"{min(extra)} would be added")
             if then.rows != now.rows:
                 raise self._differs(f"expected {now.rows} rows, found {then.rows}")
-            names = {item.name for item in merged}
-            if left := {item.name for item in now.listing.deletes} - names - {item.name for item in then.listing.deletes}:
-                raise self._differs(f"{min(left)} would be removed")
+            kept = {item.name for item in now.listing.deletes if item not in merged and item.of not in gone}
+            if lost := kept - {item.name for item in then.listing.deletes}:
+                raise self._differs(f"{min(lost)} would be removed")
 
     def _differs(self, what: str) -> MaintenanceFailed:
         return MaintenanceFailed(

@@ -44,6 +44,7 @@ class DeleteFile:
         division: its partition.
         seq: sequence number; it applies to files with the same or a lower one.
         is_rewritten: whether files of deletes of a partition can be merged.
+        of: the only file that it applies to, with which it goes; empty: any of its partition.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DeleteFile:
     division: Hashable = None
     seq: int = 0
     is_rewritten: bool = False
+    of: str = ""
 
 
 @dataclass(frozen=True)

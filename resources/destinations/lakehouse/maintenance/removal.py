@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kpipe.failpoints import failpoint
 from resources.destinations.lakehouse.folder import Folder
-from resources.destinations.lakehouse.table_format import Table
+from resources.destinations.lakehouse.table_format import Overtaken, Table
 
 __all__ = ["Removal", "Removed", "Removing"]
 
@@ -30,13 +31,15 @@ _NOTES = "_maintenance/unreferenced.json"
 class Removing(Table, Protocol):
     """A table format whose unreferenced files can be listed."""
 
-    def expired(self, state: Any, before_ms: int) -> bool:
-        """Expire snapshots that were superseded before that time; return whether the table has changed.
+    def expired(self, state: Any, before_ms: int) -> tuple[int, Collection[str]]:
+        """Expire snapshots that were superseded before that time. Heads of branches and tagged snapshots stay.
 
-        Heads of branches and tagged snapshots stay. Deletes no files.
+        Returns:
+            The number of these snapshots, and the names of files that no other snapshot of the state has.
 
         Raises:
-            DestinationError: the table cannot be written.
+            Overtaken: another commit was first, or the outcome is unknown.
+            DestinationError: the table cannot be read or written.
         """
 
     def stored(self) -> Mapping[str, str]:
@@ -93,9 +96,10 @@ class Removal:
         state = self._lake.load()
         if state is None:
             return Removed()
-        before = set(self._lake.referenced(state))
-        count = self._snapshots(state)
-        self._lake.expired(state, int((self._now - self._retention) * 1000))
+        count, names = 0, set[str]()
+        with suppress(Overtaken):  # the next run tries again
+            count, found = self._lake.expired(state, int((self._now - self._retention) * 1000))
+            names = set(found)
         failpoint("maintain.expired")
         stored = self._lake.stored()  # before the state: a file that is committed in between is referenced
         state = self._lake.load()
@@ -104,26 +108,20 @@ class Removal:
         still = set(self._lake.referenced(state))
         known = self._noted()
         idle = {name: known.get(name, (self._now, state.version)) for name in stored if name not in still}
-        gone = [
+        gone = {
             name
             for name, (since, version) in idle.items()
-            if name in before or (state.version > version and self._now - since >= self._retention)
-        ]
-        left = {name: value for name, value in idle.items() if name not in set(gone)}
+            if name in names or (state.version > version and self._now - since >= self._retention)
+        }
+        left = {name: value for name, value in idle.items() if name not in gone}
         if left != known:
             self._lake.ledger.write(_NOTES, json.dumps(left).encode())
         failpoint("maintain.removing")
         for name in gone:
             self._lake.files.remove(stored[name])
-        found = Removed(max(0, count - self._snapshots(state)), len(gone), len(left))
-        if found.expired or gone:
-            self._note(f"{found.expired} snapshots expired, {len(gone)} files removed")
-        return found
-
-    def _snapshots(self, state: Any) -> int:
-        """Return the number of snapshots, where the format lists them."""
-        table = getattr(state, "table", None)
-        return len(table.metadata.snapshots) if table is not None else 0
+        if count or gone:
+            self._note(f"{count} snapshots expired, {len(gone)} files removed")
+        return Removed(count, len(gone), len(left))
 
     def _noted(self) -> dict[str, tuple[float, int]]:
         data = self._lake.ledger.read(_NOTES)
