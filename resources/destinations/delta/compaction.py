@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from resources.destinations.delta import deletion_vectors as vectors
 from resources.destinations.delta import log
-from resources.destinations.delta.live_files import KEPT, live_adds
+from resources.destinations.delta.keyed import DeltaKeys
+from resources.destinations.delta.live_files import KEPT
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.types import arrow
 from resources.destinations.lakehouse.data_files import Brought
@@ -28,14 +29,12 @@ from resources.destinations.lakehouse.table_format import Overtaken
 __all__ = ["DeltaCompaction"]
 
 
-class DeltaCompaction:
+class DeltaCompaction(DeltaKeys):
     """The methods of `DeltaLake` for a compaction; see `Compacting`."""
-
-    _folder: Folder
 
     def listed(self, state: DeltaState) -> Listing:
         """Return the files of the version; see `Compacting.listed`."""
-        return self._listing(live_adds(self._folder, state.version))
+        return self._listing(self._adds(state))
 
     def _listing(self, adds: Mapping[str, Mapping[str, Any]]) -> Listing:
         files, deletes = list[StoredFile](), list[DeleteFile]()
@@ -101,7 +100,7 @@ class DeltaCompaction:
             actions += [_removed(file.entry, now) for file in item.sources]
             actions += [_added(file, dict(item.sources[0].live.values)) for file in item.brought]
         data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
-        return _Staged(self, state.version, data)
+        return _Staged(self, state, data)
 
     def has_replaced(self, state: DeltaState, base: Version, mark: str) -> bool:
         """Return whether the log has the entry; see `Compacting.has_replaced`."""
@@ -113,12 +112,12 @@ class DeltaCompaction:
 class _Staged:
     """An entry of the log that is not written yet; see `Staged`."""
 
-    def __init__(self, lake: DeltaCompaction, base: int, data: bytes) -> None:
-        self._lake, self._base, self._data = lake, base, data
+    def __init__(self, lake: DeltaCompaction, state: DeltaState, data: bytes) -> None:
+        self._lake, self._state, self._data = lake, state, data
 
     def listing(self) -> Listing:
         """Apply the entry to the files of its base; see `Staged.listing`."""
-        found = live_adds(self._lake._folder, self._base)
+        found = dict(self._lake._adds(self._state))
         actions = [json.loads(line) for line in self._data.splitlines()]
         for path in (action["remove"]["path"] for action in actions if "remove" in action):
             del found[path]
@@ -128,8 +127,9 @@ class _Staged:
 
     def commit(self) -> None:
         """Write the entry unless another one has its version; see `Staged.commit`."""
-        if not self._lake._folder.claim(entry_name(self._base + 1), self._data):
-            raise Overtaken(f"another commit created version {self._base + 1}")
+        version = self._state.version + 1
+        if not self._lake._folder.claim(entry_name(version), self._data):
+            raise Overtaken(f"another commit created version {version}")
 
 
 def _positions(folder: Folder, path: str, vector: Mapping[str, Any]) -> Iterator[pa.Table]:

@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 from resources.destinations.delta import deletion_vectors as vectors
 from resources.destinations.delta.compaction import DeltaCompaction
-from resources.destinations.delta.live_files import live_adds
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.lakehouse.folder import Folder
 
@@ -36,7 +35,7 @@ class DeltaRemoval(DeltaCompaction):
 
     def referenced(self, state: DeltaState) -> Collection[str]:
         """Return names of files of the version; see `Removing.referenced`."""
-        adds = live_adds(self._folder, state.version)
+        adds = self._adds(state)
         found = {unquote(path).rpartition("/")[2] for path in adds}
         descriptors = (add["deletionVector"] for add in adds.values() if add.get("deletionVector"))
         return found | {name for descriptor in descriptors if (name := vectors.file_name(descriptor))}

@@ -20,7 +20,7 @@ from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
-from resources.destinations.delta.keyed import DeltaKeys, Replaced, upgraded
+from resources.destinations.delta.keyed import Replaced, upgraded
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.removal import DeltaRemoval
 from resources.destinations.delta.time_travel import DeltaTimeTravel
@@ -64,7 +64,7 @@ class _Schema:
         return columns_of(self.fields, "Delta")
 
 
-class DeltaLake(DeltaTimeTravel, DeltaKeys, DeltaRemoval):
+class DeltaLake(DeltaTimeTravel, DeltaRemoval):
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:

@@ -26,6 +26,7 @@ from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
 from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.keyed.key_index import KeyIndex
 from resources.testing.keyed import RULES, Oracle, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
@@ -148,6 +149,33 @@ def test_only_worn_files_are_rewritten_and_other_deletes_kept(place: Any) -> Non
     done = _with(Limits(min_input_files=9), 0, place, place.lake())
     assert (done.rewritten, done.rows, done.files_after) == (1, 12, 3)
     assert done.deletes_after == 1 and contents(place) == before and proof(destination).ok
+
+
+def test_the_index_of_keys_takes_over_what_has_not_changed(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes that were merged into files are no reason to read the files that stay."""
+    begun(place, RULE, 1)
+    for first in (0, 20, 40):
+        load(place, first, range(first, first + 20))
+    load(place, 60, [*range(8), 20, 21])
+    _with(Limits(min_input_files=9), 0, place, place.lake())
+    loaded, created = list[int](), list[str]()
+    load_files, create = KeyIndex._load, KeyIndex._create
+
+    def counted(self: KeyIndex, lake: Any, state: Any, columns: Columns, files: Any) -> None:
+        loaded.append(len(files))
+        load_files(self, lake, state, columns, files)
+
+    def noted(self: KeyIndex, table: str) -> None:
+        created.append(table)
+        create(self, table)
+
+    monkeypatch.setattr(KeyIndex, "_load", counted)
+    monkeypatch.setattr(KeyIndex, "_create", noted)
+    before = contents(place)
+    load(place, 70, [5, 20, 30, 70])
+    assert not created and loaded[0] == 1
+    expected = {number: (f"t{70 + at}", None, 0, 70 + at) for at, number in enumerate([5, 20, 30, 70])}
+    assert contents(place) == {**before, **expected} and proof(place.open(rule=RULE)).ok
 
 
 def test_a_file_without_rows_is_removed(place: Any) -> None:
@@ -321,6 +349,7 @@ def test_killed_anywhere_the_rows_stay(place: Any, point: str) -> None:
 
 def test_partitions_are_rewritten_apart(tmp_path: Path) -> None:
     for name, parts in (("iceberg", (Part("text"), Part("at", "day"))), ("delta", (Part("text"),))):
+        (tmp_path / name).mkdir()
         place = PLACES[name](tmp_path / name)
         lake: Any = (
             IcebergLake(LocalFolder(place.folder), "tweets", SQLite(place.folder), parts=parts)
@@ -376,6 +405,8 @@ def test_an_audited_table_is_compacted(tmp_path: Path) -> None:
 
 
 def test_tables_that_kpipe_cannot_maintain_are_refused(tmp_path: Path) -> None:
+    for name in ("parquet", "iceberg"):
+        (tmp_path / name).mkdir()
     parquet = ParquetPlace(tmp_path / "parquet")
     destination: Any = parquet.open()
     destination.commit(begin("tweets", [0]))

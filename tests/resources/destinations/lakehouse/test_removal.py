@@ -71,7 +71,7 @@ def test_old_files_are_removed_after_the_retention_time(place: Any) -> None:
     load(place, 42, [4, 100])
     assert len(contents(place)) == len(before) + 2 and proof(destination).ok
     if isinstance(place, IcebergPlace):
-        assert second.expired == 6 and len(place.iceberg().metadata.snapshots) == 2
+        assert second.expired == 6 and len(place.iceberg().metadata.snapshots) == 1
         assert place.iceberg().inspect.files().num_rows  # every manifest is there
 
 
@@ -91,8 +91,8 @@ def test_files_of_a_failed_batch_are_removed_once_it_cannot_land(place: Any) -> 
     orphans = stored(place) - referenced(place)
     assert orphans
     assert removed(place, 0).waiting >= len(orphans)
-    assert removed(place, 9).removed == 0  # the table has no later version: the batch could still land
-    assert orphans <= stored(place)
+    removed(place, 9)
+    assert orphans <= stored(place)  # the table has no later version: the batch could still land
     place.open(rule=RULE).commit(commit)
     removed(place, 9)
     assert stored(place) == referenced(place)
