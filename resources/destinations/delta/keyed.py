@@ -162,7 +162,7 @@ class DeltaKeys:
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return a column of one partition value, which the log has as text."""
-    return pa.array([value] * count, pa.string()).cast(kind)
+    return pa.nulls(count, kind) if value is None else pa.array([value] * count, pa.string()).cast(kind)
 
 
 def _key(add: dict[str, Any]) -> str:
