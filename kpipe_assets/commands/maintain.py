@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kpipe.errors import NotAvailable
-from kpipe.maintenance.facts import Maintainable, Maintained
-from kpipe.maintenance.plan import Limits
+from kpipe.definition.lakehouse_options import Maintenance
+from kpipe.maintenance.facts import Maintained
 from kpipe_assets.commands.options import as_json, pipeline_name
+from kpipe_assets.runs.maintenance import maintained
 from kpipe_assets.terminal import echo, emit, report
 from kpipe_assets.wording import count
-from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["maintain"]
@@ -20,25 +19,17 @@ _MB = 1 << 20
 
 @click.command()
 @pipeline_name
-@click.option(
-    "--target-file-mb",
-    type=click.IntRange(1, 10_240),
-    default=Limits.target_file_mb,
-    show_default=True,
-    help="Size of new files.",
-)
+@click.option("--target-file-mb", type=click.IntRange(1, 10_240), metavar="MB", help="Size of new files.")
 @click.option(
     "--min-input-files",
     type=click.IntRange(min=2),
-    default=Limits.min_input_files,
-    show_default=True,
-    help="Small files of a partition, or its files of deletes, that are rewritten together.",
+    metavar="N",
+    help="Number of small files of a partition, or of its files of deletes, that are rewritten together.",
 )
 @click.option(
     "--delete-ratio",
     type=click.FloatRange(0, 1, min_open=True),
-    default=Limits.delete_ratio,
-    show_default=True,
+    metavar="SHARE",
     help="Rewrite also single files with this share of deleted rows.",
 )
 @click.option(
@@ -51,9 +42,9 @@ _MB = 1 << 20
 @as_json
 def maintain(
     name: str,
-    target_file_mb: int,
-    min_input_files: int,
-    delete_ratio: float,
+    target_file_mb: int | None,
+    min_input_files: int | None,
+    delete_ratio: float | None,
     retention_hours: int | None,
     dry_run: bool,
     as_json: bool,
@@ -61,7 +52,8 @@ def maintain(
     """Compact the Iceberg or Delta table of the pipeline NAME.
 
     Small files are merged. Deleted rows are removed from files. Before each commit, the rows of the old and the new files are
-    compared, and nothing is committed if they differ. Runs, readers and other maintenance may go on meanwhile.
+    compared, and nothing is committed if they differ. Runs, readers and other maintenance may go on meanwhile. Options
+    replace those of `into.maintenance`.
 
     \b
     Examples:
@@ -72,20 +64,20 @@ def maintain(
     """
     home = Home.from_env()
     pipeline = home.pipeline(name)
-    destination = open_destination(pipeline, home)
-    if not isinstance(destination, Maintainable):
-        raise NotAvailable(
-            f"pipeline {name}: maintenance is not available for into.type {pipeline.into.type}",
-            "use the commands of the database; kpipe maintains Iceberg and Delta tables",
-        )
-    limits = Limits(target_file_mb, min_input_files, delete_ratio)
+    given = {
+        "target_file_mb": target_file_mb,
+        "min_input_files": min_input_files,
+        "delete_ratio": delete_ratio,
+        "retention_hours": retention_hours,
+    }
+    rules = pipeline.into.maintenance or Maintenance()
+    rules = rules.model_copy(update={field: value for field, value in given.items() if value is not None})
 
     def note(text: str) -> None:
         if not as_json:
             report(text, name)
 
-    retention = None if retention_hours is None else retention_hours * 3600.0
-    done = destination.maintain(limits, home.cache / "maintenance", dry_run, note, retention)
+    done = maintained(pipeline, home, rules, note, dry_run)
     if as_json:
         emit({"event": "maintained", "pipeline": name, "dry_run": dry_run, **done.to_dict()})
     else:

@@ -11,7 +11,7 @@ Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
@@ -23,10 +23,11 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
 
-from kpipe.errors import SchemaConflict
+from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
 from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.table_format import Overtaken
 from resources.object_store.uri import is_remote
 
 __all__ = ["append", "data_entry", "location", "name_columns"]
@@ -50,6 +51,7 @@ def append(change: Transaction, folder: Folder, files: Sequence[Brought | Delete
 
     Raises:
         SchemaConflict: a partition value is outside of years 1 to 9999.
+        Overtaken: a file is missing.
     """
     name_columns(change)
     rows = [file for file in files if isinstance(file, Brought)]
@@ -59,8 +61,22 @@ def append(change: Transaction, folder: Folder, files: Sequence[Brought | Delete
         made = Upsert(change, deletes, bool(rows), summary, branch)
     with made as producer:
         for file in rows:
-            with folder.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:
+            with _opened(folder, file.name) as stream, pq.ParquetFile(stream) as parquet:
                 producer.append_data_file(data_entry(change, file, location(folder, file.name), parquet))
+
+
+def _opened(folder: Folder, name: str) -> BinaryIO:
+    """Open a new file of rows.
+
+    Raises:
+        Overtaken: it is missing. Maintenance removes such a file if the table has had another commit since it was written.
+    """
+    try:
+        return folder.opened(name)
+    except DestinationError:
+        if folder.look(name) is not None:
+            raise
+        raise Overtaken(f"{folder.place}/{name} was removed after another commit") from None
 
 
 def name_columns(change: Transaction) -> None:

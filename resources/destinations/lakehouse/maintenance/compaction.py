@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kpipe.errors import InvalidPipeline, MaintenanceFailed
 from kpipe.failpoints import failpoint
@@ -34,7 +34,7 @@ _ROUND = 1 << 30  # bytes that one commit replaces: what a lost attempt may have
 _TRIES = 20  # attempts in a row that other commits overtake
 
 
-class _Format(Table, Compacting):
+class _Format(Table, Compacting, Protocol):
     """A table format with maintenance."""
 
 
