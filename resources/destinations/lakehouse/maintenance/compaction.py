@@ -85,7 +85,8 @@ class Compaction:
                 kept = [item for item in pending if now.has(item.sources)]
                 if not kept:
                     lost += bool(pending)
-                    chosen = rounds(groups(now.files, self._limits), _ROUND)
+                    # After a loss fewer files at once: the shorter an attempt, the fewer commits come in between.
+                    chosen = rounds(groups(now.files, self._limits), _ROUND >> min(2 * lost, 20))
                     if not chosen and not now.scattered(self._limits, ()):
                         return self.done
                     kept = [self._rewritten(now, group) for group in (chosen[0] if chosen else ())]
