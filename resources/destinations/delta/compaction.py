@@ -63,7 +63,7 @@ class DeltaCompaction(DeltaKeys):
 
     def bring_live(self, state: DeltaState, near: LiveFile, blocks: Iterator[pa.Table], target: int) -> Sequence[Brought]:
         """Write rows of one partition; see `Compacting.bring_live`."""
-        return write_rows(self._folder, self.stored_schema(state), blocks, f"kpipe-{uuid.uuid4().hex}", near.values, target)
+        return write_rows(self._folder, self.stored_schema(state), blocks, f"kpipe-{uuid.uuid4().hex}", (), target)
 
     def renewed(self, state: DeltaState, brought: Sequence[Brought]) -> Sequence[Brought]:
         """Give new files other names; see `Compacting.renewed`."""

@@ -45,7 +45,7 @@ def write_rows(
         with folder.aside() as aside:
             with aside.open("xb") as sink:
                 with pq.ParquetWriter(sink, wanted, compression="snappy") as out:
-                    while block is not None and sink.tell() < target:
+                    while block is not None and (not rows or sink.tell() < target):
                         columns = [cast_column(block.column(field.name), field, name) for field in wanted]
                         out.write_table(pa.table(columns, schema=wanted))
                         rows += len(block)

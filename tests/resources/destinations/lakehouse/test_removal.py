@@ -71,7 +71,7 @@ def test_old_files_are_removed_after_the_retention_time(place: Any) -> None:
     load(place, 42, [4, 100])
     assert len(contents(place)) == len(before) + 2 and proof(destination).ok
     if isinstance(place, IcebergPlace):
-        assert (second.expired, len(place.iceberg().metadata.snapshots)) == (6, 1)
+        assert (second.expired, len(place.iceberg().metadata.snapshots)) == (6, 2)
         assert place.iceberg().inspect.files().num_rows  # every manifest is there
 
 
