@@ -2,84 +2,33 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import random
-import signal
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.table.snapshots import Operation
 
 from kpipe import failpoints
 from kpipe.definition.lakehouse_options import Part
-from kpipe.errors import DestinationError, MaintenanceFailed, NotAvailable
-from kpipe.interfaces import Destination
+from kpipe.errors import DestinationError, NotAvailable
 from kpipe.maintenance.facts import Maintained
 from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
-from kpipe.tables.upsert import KeyRule
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
 from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.keyed.key_index import KeyIndex
-from resources.testing.keyed import RULES, Oracle, Write, begun, commit_of, contents
+from resources.testing.keyed import Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
-PLACES: dict[str, Any] = {"iceberg": IcebergPlace, "delta": DeltaPlace}
-RULE = RULES["replace"]
-SOON = Limits(min_input_files=3)
-MAINTAINED = [name for name in failpoints.MAINTAINED if name not in ("maintain.expired", "maintain.removing")]
+from tests.resources.destinations.maintained_tables import PLACES, RULE, SOON, at, filled, load, maintained, version
 
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return PLACES[request.param](tmp_path)
-
-
-def maintained(place: Any, limits: Limits = SOON, dry_run: bool = False) -> Maintained:
-    found: Maintained = place.open(rule=RULE).maintain(limits, place.staging.parent / "scratch", dry_run)
-    return found
-
-
-def writes(first: int, ids: Sequence[int]) -> list[Write]:
-    return [Write(0, first + at, number, f"t{first + at}") for at, number in enumerate(ids)]
-
-
-def load(place: Any, first: int, ids: Sequence[int], rule: KeyRule = RULE) -> None:
-    destination = place.open(rule=rule)
-    destination.commit(commit_of(place, destination.ledger()[1], writes(first, ids), rule))
-
-
-def filled(place: Any) -> Destination:
-    """A table with a key: 31 rows in four files, in three of which three rows are deleted."""
-    destination = begun(place, RULE, 1)
-    for number in range(4):
-        load(place, 10 * number, range(7 * number, 7 * number + 10))
-    return destination
-
-
-def version(place: Any) -> int:
-    return int(place.lake().load().version)
-
-
-def at(point: str, action: Callable[[], None]) -> None:
-    """Act once, when that point is reached."""
-    left = [action]
-
-    def reached(name: str) -> None:
-        if name == point and left:
-            left.pop()()
-
-    failpoints.arm(reached)
 
 
 def test_small_files_and_their_deletes_become_one_file(place: Any) -> None:
@@ -220,133 +169,6 @@ def test_the_log_says_that_no_row_has_changed(tmp_path: Path) -> None:
     assert len(place.delta().history(1)) == 1
 
 
-@pytest.mark.parametrize("point", ["maintain.written", "maintain.staged", "maintain.proven"])
-def test_a_batch_in_between_is_kept(place: Any, point: str) -> None:
-    """The batch is first; the compaction is repeated where it has touched its files."""
-    destination = filled(place)
-    at(point, lambda: load(place, 40, [2, 3, 50]))
-    done = maintained(place)
-    failpoints.arm(None)
-    assert done.commits >= 1 and done.left == 0
-    assert {key: contents(place)[key][0] for key in (2, 3, 50)} == {2: "t40", 3: "t41", 50: "t42"}
-    assert len(contents(place)) == 32 and proof(destination).ok
-
-
-def test_a_compaction_during_a_batch_is_kept(place: Any) -> None:
-    """The other way round: the positions that the batch deletes are not in the table any more."""
-    destination = filled(place)
-    at("commit.before", lambda: _ignored(maintained(place)))
-    load(place, 40, [2, 3, 50])
-    failpoints.arm(None)
-    assert {key: contents(place)[key][0] for key in (2, 3, 50)} == {2: "t40", 3: "t41", 50: "t42"}
-    assert len(contents(place)) == 32 and proof(destination).ok
-
-
-def _ignored(_: object) -> None:
-    failpoints.arm(None)
-
-
-@pytest.mark.parametrize("point", ["maintain.written", "maintain.proven"])
-def test_of_two_compactions_one_commits(place: Any, point: str) -> None:
-    destination = filled(place)
-    before, other = contents(place), list[Maintained]()
-    at(point, lambda: other.append(maintained(place)))
-    mine = maintained(place)
-    failpoints.arm(None)
-    assert (other[0].commits, mine.commits) == (1, 0)
-    assert contents(place) == before and proof(destination).ok
-
-
-def _lost(blocks: Any) -> Any:
-    yield from (block.slice(1) for block in blocks)
-
-
-def _doubled(blocks: Any) -> Any:
-    for block in blocks:
-        yield pa.concat_tables([block, block.slice(0, 1)])
-
-
-def _exchanged(blocks: Any) -> Any:
-    """As many rows, but the last one twice and the first one not at all."""
-    for block in blocks:
-        yield pa.concat_tables([block.slice(1), block.slice(len(block) - 1)])
-
-
-def _changed(blocks: Any) -> Any:
-    for block in blocks:
-        index = block.schema.get_field_index("text")
-        yield block.set_column(index, block.schema.field(index), pa.array(["x"] * len(block), block.schema.field(index).type))
-
-
-@pytest.mark.parametrize("fault", [_lost, _doubled, _exchanged, _changed], ids=["lost", "doubled", "exchanged", "changed"])
-def test_other_rows_are_never_committed(place: Any, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination = filled(place)
-    before, known = contents(place), version(place)
-    kind = type(place.lake())
-    right = kind.bring_live
-    monkeypatch.setattr(
-        kind, "bring_live", lambda self, state, near, blocks, target: right(self, state, near, fault(blocks), target)
-    )
-    with pytest.raises(MaintenanceFailed, match="differ"):
-        maintained(place)
-    monkeypatch.undo()
-    assert version(place) == known and contents(place) == before and proof(destination).ok
-
-
-@pytest.mark.parametrize("fault", ["a source stays", "a file is missing", "one file more"])
-def test_a_wrong_list_of_files_is_never_committed(place: Any, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination = filled(place)
-    before, known = contents(place), version(place)
-    kind = type(place.lake())
-    right = kind.replacement
-
-    def wrong(self: Any, state: Any, rewritten: Any, merged: Any, deletes: Any, mark: str) -> Any:
-        item = rewritten[0]
-        more = self.bring_live(state, item.sources[0].live, _row(self, state), 1) if fault == "one file more" else ()
-        changed = {
-            "a source stays": replace(item, sources=item.sources[1:]),
-            "a file is missing": replace(item, brought=()),
-            "one file more": replace(item, brought=(*item.brought, *more)),
-        }[fault]
-        return right(self, state, [changed, *rewritten[1:]], merged, deletes, mark)
-
-    monkeypatch.setattr(kind, "replacement", wrong)
-    with pytest.raises(MaintenanceFailed):
-        maintained(place)
-    monkeypatch.undo()
-    assert version(place) == known and contents(place) == before and proof(destination).ok
-
-
-def _row(lake: Any, state: Any) -> Any:
-    schema = lake.stored_schema(state)
-    yield pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
-
-
-def _maintain(place: Any, fault: str) -> None:
-    failpoints.arm(failpoints.Fault(fault))
-    maintained(place)
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        name if name in ("maintain.proven", "maintain.committed") else pytest.param(name, marks=pytest.mark.chaos)
-        for name in MAINTAINED
-    ],
-)
-def test_killed_anywhere_the_rows_stay(place: Any, point: str) -> None:
-    destination = filled(place)
-    before = contents(place)
-    process = _processes.Process(target=_maintain, args=(place, f"{point}:1:kill"))
-    process.start()
-    process.join(600)
-    assert process.exitcode == -signal.SIGKILL
-    assert contents(place) == before and proof(destination).ok
-    assert maintained(place).commits == (point != "maintain.committed")
-    load(place, 40, [2, 60])
-    assert contents(place) == {**before, 2: ("t40", None, 0, 40), 60: ("t41", None, 0, 41)} and proof(destination).ok
-
-
 def test_partitions_are_rewritten_apart(tmp_path: Path) -> None:
     for name, parts in (("iceberg", (Part("text"), Part("at", "day"))), ("delta", (Part("text"),))):
         (tmp_path / name).mkdir()
@@ -390,6 +212,10 @@ def test_files_with_fewer_columns_and_members_are_merged(place: Any) -> None:
     assert repr(place.rows()) == before and proof(destination).ok
 
 
+def _ignored(_: object) -> None:
+    failpoints.arm(None)
+
+
 def test_an_audited_table_is_compacted(tmp_path: Path) -> None:
     place = IcebergPlace(tmp_path)
     lake = IcebergLake(LocalFolder(place.folder), "tweets", SQLite(place.folder), audit=Audit({"positive": "id >= 0"}))
@@ -420,44 +246,3 @@ def test_tables_that_kpipe_cannot_maintain_are_refused(tmp_path: Path) -> None:
     state.table.metadata.__dict__["format_version"] = 3  # pyiceberg creates no such tables
     with pytest.raises(DestinationError, match="format version 3: expected 2"):
         lake.listed(state)
-
-
-def _history(place: Any, seed: int, steps: int) -> None:
-    """Batches and compactions in any order, some of them inside each other, against a dict."""
-    source, oracle, first = random.Random(seed), Oracle(RULE), 0
-    destination = begun(place, RULE, 1)
-
-    def ingest() -> None:
-        nonlocal first
-        made = [
-            Write(0, first + n, source.randrange(30), None if source.random() < 0.2 else f"t{first + n}")
-            for n in range(source.randint(1, 12))
-        ]
-        first += len(made)
-        opened = place.open(rule=RULE)
-        opened.commit(commit_of(place, opened.ledger()[1], made, RULE))
-        for write in made:
-            oracle.apply(write)
-
-    def compact() -> None:
-        maintained(place, Limits(min_input_files=source.choice([2, 3]), delete_ratio=source.choice([0.1, 0.5, 1.0])))
-
-    for _ in range(steps):
-        actions = [ingest, compact] if source.random() < 0.6 else [compact, ingest]
-        outer, inner = actions
-        if source.random() < 0.4:
-            at(source.choice(["commit.before", "commit.data"] if outer is ingest else MAINTAINED), inner)
-        outer()
-        failpoints.arm(None)
-        assert contents(place) == oracle.rows
-    assert proof(destination).ok
-
-
-def test_a_random_history_keeps_every_row(place: Any) -> None:
-    _history(place, 7, 6)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("seed", range(20))
-def test_random_histories_keep_every_row(place: Any, seed: int) -> None:
-    _history(place, seed, 40)
