@@ -24,6 +24,7 @@
     │   ├── DestinationBusy                  another process uses the destination, or it does not answer (retriable).
     │   ├── SchemaConflict                   the table cannot accept these columns or rows.
     │   ├── AuditFailed                      rows of the batch fail `into.audit`; the batch was not published.
+    │   ├── MaintenanceFailed                rows would differ after maintenance; nothing was committed.
     │   ├── Fenced                           the ledger changed since the plan; nothing was written.
     │   └── OutcomeUnknown                   a commit was sent and could not be read back.
     ├── DeadLettersExceeded                  more dead letters than the pipeline allows.
@@ -72,6 +73,7 @@ __all__ = [
     "LedgerMismatch",
     "LogTruncated",
     "LookupFailed",
+    "MaintenanceFailed",
     "NeedsOperator",
     "NotAvailable",
     "OffsetsBeyondEnd",
@@ -237,6 +239,10 @@ class DestinationBusy(DestinationError):
 
 class AuditFailed(DestinationError):
     """Rows of a batch fail `into.audit`. The batch was not published; the table and the ledger are unchanged."""
+
+
+class MaintenanceFailed(DestinationError):
+    """The rows before and after maintenance differ. Nothing was committed."""
 
 
 class SchemaConflict(DestinationError):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "BY_TOPIC", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
+__all__ = ["AUDITED", "BY_TOPIC", "MAINTAINED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -49,6 +49,10 @@ POINTS = (
 )
 #: Of `kpipe rebuild`, beside those of its batches and of the commit that exchanges the tables.
 REBUILT = ("rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined")
+#: Of `kpipe maintain`.
+MAINTAINED = (
+    "maintain.written", "maintain.staged", "maintain.proven", "maintain.committed", "maintain.expired", "maintain.removing",
+)  # fmt: skip
 #: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
 #: Between the commits of two tables, only with tables by topic in a table format.
@@ -69,7 +73,7 @@ class Fault:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
         if (
-            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT)
+            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT, *MAINTAINED)
             or not number.isdigit()
             or int(number) < 1
             or self.action not in ("kill", "stop", "raise")

@@ -32,6 +32,7 @@ _COMMANDS = {
     "verify": "Recount the destination against the ledger.",
     "adopt": "Let a pipeline go on where another loader has stopped.",
     "rebuild": "Load a table again beside the live one, compare the two, and exchange them.",
+    "maintain": "Compact a table in Iceberg or Delta, and prove that its rows stay the same.",
     "audit": "Compare a table that any program loaded with its topic, offset by offset.",
     "chaos": "Kill and stop runs of copies of a pipeline, then prove that the copies are complete.",
     "broker": "Manage a local one-node Kafka for development: install, start, stop, status, topic.",

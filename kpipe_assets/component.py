@@ -15,6 +15,7 @@ from kpipe.definition.secret_values import MASK, may_hide
 from kpipe.definition.yaml_codec import filled
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe_assets.assets.load_errors import unloadable
+from kpipe_assets.assets.maintenance_job import maintenance_defs
 from kpipe_assets.assets.table_asset import table_asset
 from kpipe_assets.assets.table_checks import check_assets, table_checks
 from kpipe_assets.assets.topic_asset import source_keys, source_specs
@@ -39,6 +40,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
     - the sensor `NAME_ingest`, stopped by default
     - the sensor `NAME_metadata`, running by default: partitions and watermarks
     - checks: complete, published, lag, schema, dead_letters
+    - with `into.maintenance`, the job `NAME_maintenance`, and its schedule
 
     Args:
         pipeline: the definition.
@@ -53,11 +55,12 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
         validate(pipeline, home, Needs.FIELDS)  # only fields: every Dagster process loads all definitions
     table = table_asset(pipeline, home, version(pipeline))
     specs = [spec for spec in source_specs(pipeline, home) if spec.key not in but]
-    return dg.Definitions(
+    made = dg.Definitions(
         assets=[*specs, table, *topic_table_specs(pipeline, home)],
         asset_checks=[table_checks(pipeline, home)],
         sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home, pace)],
     )
+    return made if pipeline.into.maintenance is None else dg.Definitions.merge(made, maintenance_defs(pipeline, home))
 
 
 class _Attributes(Pipeline):

@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.ledger.ledger import Step
+from kpipe.maintenance.facts import Maintainable
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
@@ -78,6 +80,11 @@ class Kpipe:
     def apply(self, commit: Commit) -> None:
         """Commit the batch."""
         self._destination.commit(commit)
+
+    def maintain(self) -> None:
+        """Compact the table, and remove what was superseded."""
+        assert isinstance(self._destination, Maintainable)
+        self._destination.maintain(Limits(), self._place.staging.parent / "scratch", retention_s=0)
 
     def check(self) -> None:
         """Prove the table."""

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from kpipe.definition.base import Model
 
-__all__ = ["LakeOut", "Part", "part"]
+__all__ = ["LakeOut", "Maintenance", "Part", "part"]
 
 _FILES = ("duckdb", "sqlite")  # types of catalogs in files
 _SERVERS = "postgresql://user@host:5432/database, or https://host/path"
@@ -47,6 +47,35 @@ def part(text: str) -> Part:
     return Part((found["of"] or found["plain"]).strip(), found[1] or "")
 
 
+_CRON = re.compile(r"@(?:hourly|daily|weekly|monthly)|[\d*/,A-Za-z-]+(?: +[\d*/,A-Za-z#?-]+){4}", re.ASCII)
+
+
+class Maintenance(Model):
+    """Thresholds of `kpipe maintain`, and of Dagster's job `NAME_maintenance`.
+
+    Attributes:
+        cron: schedule of the job, in UTC, such as `0 3 * * *`; None: it is started by hand.
+        target_file_mb: size of new files.
+        min_input_files: number of small files of one partition, or of its files of deletes, that are rewritten together.
+        delete_ratio: share of deleted rows from which a file is rewritten alone, too.
+        retention_hours: how long superseded snapshots and files are kept; None: nothing is removed.
+    """
+
+    cron: str | None = None
+    target_file_mb: int = Field(default=128, ge=1, le=10_240)
+    min_input_files: int = Field(default=5, ge=2)
+    delete_ratio: float = Field(default=0.3, gt=0, le=1)
+    retention_hours: int | None = Field(default=None, ge=1)
+
+    @field_validator("cron")
+    @classmethod
+    def _cron(cls, value: str | None) -> str | None:
+        if value is not None and not _CRON.fullmatch(value.strip()):
+            msg = f"{value!r}: invalid schedule: expected minute, hour, day, month and weekday, such as 0 3 * * *"
+            raise ValueError(msg)
+        return value
+
+
 class LakeOut(Model):
     """`type: iceberg`, and some fields of `delta` and `ducklake`.
 
@@ -57,6 +86,7 @@ class LakeOut(Model):
         namespace: namespace of the table.
         audit: checks that every row of a batch must pass before it is published, by name; SQL over the columns.
         partition_by: columns that a new table is partitioned by; for Iceberg also `day(column)` and the like.
+        maintenance: thresholds of maintenance, and a schedule for it.
     """
 
     catalog: str | None = None
@@ -64,6 +94,7 @@ class LakeOut(Model):
     namespace: str = "default"
     audit: dict[str, str] = Field(default_factory=dict)
     partition_by: list[str] = Field(default_factory=list)
+    maintenance: Maintenance | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

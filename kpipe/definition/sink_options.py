@@ -226,7 +226,7 @@ _OWNERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = 
     (("webhook",), tuple(WebhookOut.model_fields), ()),
     (("ducklake", "iceberg"), ("catalog",), ()),
     (("iceberg",), ("catalog_name", "namespace", "audit"), ()),
-    (("delta", "iceberg"), ("partition_by",), ()),
+    (("delta", "iceberg"), ("partition_by", "maintenance"), ()),
 )
 
 

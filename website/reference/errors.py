@@ -38,6 +38,8 @@ FIXES = {
     "DestinationError": "Read the message; run again. Nothing was written",
     "AuditFailed": "Query the branch that the message names"
     " ([checks](../how-to/destinations/lakes.md#checks-before-rows-are-seen)), then change the definition or the producer",
+    "MaintenanceFailed": "Run `kpipe verify`, and report it: the table is unchanged"
+    " ([maintenance](../how-to/operate/maintain.md#proof))",
     "SchemaConflict": "Declare the type under `columns`, change the table, or set `schema: ignore`",
     "StagingFailed": "Free disk space, or set `KPIPE_HOME` to a larger disk; run again",
     "StoreUnreachable": "Check the endpoint of the store, and that it runs",

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from kpipe.definition.formats import Format, Mapped
+from kpipe.definition.lakehouse_options import Maintenance
 from kpipe.definition.lookups import Lookup
 from kpipe.definition.pipeline import Also, BatchLimits, Errors, Pipeline, Shown, Source, Transform
 from kpipe.definition.source import Files, SourceHttp, SourceLake, SourceTable
@@ -31,6 +32,7 @@ GROUPS: dict[str, type[BaseModel]] = {
     "lookups.NAME": Lookup,
     "errors": Errors,
     "into": Into,
+    "into.maintenance": Maintenance,
     "also": Also,
     "asset": Shown,
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kpipe.batch.batch import Batch, Commit, Committed, Counts
 from kpipe.batch.dead_letter_replay import Replayed
+from kpipe.maintenance.facts import Maintained
 from kpipe.offsets import Range
 from kpipe.provenance.as_of import Content, Match
 from kpipe.provenance.explain import Answer, Fate
@@ -44,6 +45,25 @@ _RUN = {
     **_SUMS,
     "seconds": "from the plan to the commit",
     "closed_by": "what ended the batch: `caught_up`, `offsets`, `bytes` or `transaction`",
+}
+_MAINTAIN = {
+    "event": "`maintained`",
+    "pipeline": "name of the pipeline",
+    "dry_run": "whether files were only counted",
+    "files_before": "data files of the table",
+    "files_after": "data files of the table",
+    "deletes_before": "files of deletes, or deletion vectors",
+    "deletes_after": "files of deletes, or deletion vectors",
+    "rewritten": "data files that were replaced, or would be",
+    "written": "data files that replace them",
+    "rows": "rows in the replaced files; each was compared",
+    "bytes": "size of the replaced files",
+    "commits": "commits of this run",
+    "overtaken": "attempts that another commit has overtaken",
+    "left": "groups of files that other commits changed each time",
+    "expired": "snapshots that were expired",
+    "removed": "files that were removed",
+    "waiting": "files that no snapshot has, and that stay until the retention time has passed",
 }
 _SUMMARY = {
     "event": "`summary`",
@@ -350,6 +370,8 @@ def json_output() -> str:
             "The lines of `kpipe run`, then a `comparison`: `live` and `rebuilt` as of `kpipe verify`, `waiting` and `missing`"
             " offsets,\nand with `--differences` coordinates (topic, partition, offset) by table. With `--exchange`, `exchanged`"
             " with `seq`.\n",
+            "## `kpipe maintain`\n",
+            checked("_MAINTAIN", _MAINTAIN, ["event", "pipeline", "dry_run", *Maintained().to_dict()]),
             "## `kpipe audit`\n",
             checked("AUDIT", AUDIT, AUDIT),
             "With `--key`:\n",

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from kpipe.errors import DestinationError
 from resources.destinations.lakehouse.folder import Folder
 
-__all__ = ["identity", "positions", "read", "write"]
+__all__ = ["file_name", "identity", "positions", "read", "write"]
 
 _MAGIC = 1681511377
 _VERSION = b"\x01"
@@ -59,6 +59,18 @@ def identity(descriptor: Mapping[str, Any] | None) -> str:
     return f"{place}@{descriptor['offset']}" if descriptor.get("offset") is not None else place
 
 
+def file_name(descriptor: Mapping[str, Any]) -> str:
+    """Return the name of a vector's file; empty: the vector is in the log.
+
+    Raises:
+        DestinationError: the descriptor is invalid.
+    """
+    kind, text = descriptor["storageType"], descriptor["pathOrInlineDv"]
+    if kind == "u":
+        return f"deletion_vector_{uuid.UUID(bytes=_decoded(text[-20:]))}.bin"
+    return str(text).rpartition("/")[2] if kind == "p" else ""
+
+
 def positions(folder: Folder, descriptor: Mapping[str, Any]) -> np.ndarray:
     """Return the positions of a vector, sorted."""
     return np.array(read(folder, descriptor).to_array(), dtype=np.int64)
@@ -74,7 +86,7 @@ def read(folder: Folder, descriptor: Mapping[str, Any]) -> BitMap64:
     if kind == "i":
         payload = _decoded(text)[: descriptor["sizeInBytes"]]
     elif kind == "u":
-        name = f"deletion_vector_{uuid.UUID(bytes=_decoded(text[-20:]))}.bin"
+        name = file_name(descriptor)
         path = f"{text[:-20]}/{name}" if len(text) > 20 else name
         start, size = descriptor.get("offset") or 1, descriptor["sizeInBytes"]
         with folder.opened(path) as stream:

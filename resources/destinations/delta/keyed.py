@@ -65,6 +65,13 @@ class DeltaKeys:
     """The methods of `DeltaLake` for rows with a key; see `Deleting`."""
 
     _folder: Folder
+    _known: tuple[str, int, dict[str, dict[str, Any]]] | None = None
+
+    def _adds(self, state: DeltaState) -> dict[str, dict[str, Any]]:
+        """Return the files of the version. Those of the last version asked for are kept: the log is read once for all of them."""
+        if self._known is None or self._known[:2] != (state.about.id, state.version):
+            self._known = state.about.id, state.version, live_adds(self._folder, state.version)
+        return self._known[2]
 
     def version(self, state: DeltaState) -> Version:
         """Return the identity of the state's content. A folder that was restored has other versions of the same number."""
@@ -79,7 +86,7 @@ class DeltaKeys:
         """Return the files of the version; see `Deleting.live`. A vector counts as a file of deletes of its own."""
         check(state.about, self._folder.place)
         files, deletes = [], dict[str, int]()
-        for path, add in live_adds(self._folder, state.version).items():
+        for path, add in self._adds(state).items():
             files.append(LiveFile(path, self._rows(add)))
             if add.get("deletionVector"):
                 deletes[_key(add)] = 0
@@ -101,7 +108,7 @@ class DeltaKeys:
         kinds = {field["name"]: arrow(field["type"]) for field in state.about.fields}
         values = dict(file.values) if file.values else {}
         if not values and set(names) & set(state.about.partitions):
-            values = live_adds(self._folder, state.version)[file.path]["partitionValues"]
+            values = self._adds(state)[file.path]["partitionValues"]
         with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
             there = {name for name in names if name in source.schema_arrow.names}
             for batch in source.iter_batches(columns=sorted(there)):
@@ -114,7 +121,7 @@ class DeltaKeys:
     def positions(self, state: DeltaState, path: str) -> Iterator[pa.Table]:
         """Read a vector; see `Deleting.positions`."""
         name = path.partition("\n")[0]
-        found = vectors.positions(self._folder, live_adds(self._folder, state.version)[name]["deletionVector"])
+        found = vectors.positions(self._folder, self._adds(state)[name]["deletionVector"])
         yield pa.table({"path": pa.array([name] * len(found), pa.string()), "position": pa.array(found)})
 
     def bring_rows(self, schema: Any, commit: Commit, blocks: Iterator[pa.Table]) -> Sequence[Brought]:
@@ -133,7 +140,7 @@ class DeltaKeys:
                     added.setdefault(str(paths[first]), []).append(mine)
         if not added:
             return ()
-        known = live_adds(self._folder, state.version)
+        known = self._adds(state)
         whole, changed, bitmaps = [], [], []
         for path, places in added.items():
             add = known[path]
@@ -161,7 +168,7 @@ class DeltaKeys:
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return a column of one partition value, which the log has as text."""
-    return pa.array([value] * count, pa.string()).cast(kind)
+    return pa.nulls(count, kind) if value is None else pa.array([value] * count, pa.string()).cast(kind)
 
 
 def _key(add: dict[str, Any]) -> str:

@@ -13,10 +13,11 @@ from kpipe.errors import DestinationError
 from resources.destinations.delta.log import entry_name
 from resources.destinations.lakehouse.folder import Folder
 
-__all__ = ["live_adds"]
+__all__ = ["KEPT", "live_adds"]
 
 _LOG = "_delta_log"
-_KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
+#: Members of an `add` action that are read.
+KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
 
 
 def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
@@ -34,7 +35,7 @@ def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
         data = folder.read(entry_name(number))
         if data is None:
             raise DestinationError(
-                f"Delta {folder.place}: into.key needs the log of version {number}, which is missing",
+                f"Delta {folder.place}: the log of version {number} is missing",
                 "create a checkpoint of the table: DeltaTable(...).create_checkpoint()",
             )
         for action in map(json.loads, data.splitlines()):
@@ -42,7 +43,7 @@ def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
                 found.pop(action["remove"]["path"], None)
         for action in map(json.loads, data.splitlines()):  # an entry may remove and add one path: its vector changes
             if "add" in action:
-                found[action["add"]["path"]] = {name: action["add"].get(name) for name in _KEPT}
+                found[action["add"]["path"]] = {name: action["add"].get(name) for name in KEPT}
     return found
 
 
@@ -59,7 +60,8 @@ def _checkpoints(folder: Folder, version: int) -> list[tuple[int, list[str]]]:
             parts.setdefault((int(pieces[0]), int(pieces[3])), []).append(name)
         else:
             raise DestinationError(
-                f"Delta {folder.place}: into.key is not supported with checkpoints of version 2", "choose another table"
+                f"Delta {folder.place}: keys and maintenance are not supported with checkpoints of version 2",
+                "choose another table",
             )
     whole = [(number, sorted(names)) for (number, count), names in parts.items() if len(names) == count]
     return [max(whole)] if whole else []
@@ -70,7 +72,7 @@ def _of_checkpoint(folder: Folder, name: str) -> dict[str, dict[str, Any]]:
     with folder.opened(f"{_LOG}/{name}") as stream, pq.ParquetFile(stream) as source:
         for batch in source.iter_batches(columns=["add"]):
             for add in pa.table(batch).column("add").drop_null().to_pylist():
-                kept: Mapping[str, Any] = {key: add.get(key) for key in _KEPT}
+                kept: Mapping[str, Any] = {key: add.get(key) for key in KEPT}
                 vector = {key: value for key, value in (add.get("deletionVector") or {}).items() if value is not None}
                 values = dict(add["partitionValues"] or ())
                 found[add["path"]] = {**kept, "partitionValues": values, "deletionVector": vector or None}

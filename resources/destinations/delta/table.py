@@ -20,8 +20,9 @@ from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
-from resources.destinations.delta.keyed import DeltaKeys, Replaced, upgraded
+from resources.destinations.delta.keyed import Replaced, upgraded
 from resources.destinations.delta.log import DeltaState
+from resources.destinations.delta.removal import DeltaRemoval
 from resources.destinations.delta.time_travel import DeltaTimeTravel
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
 from resources.destinations.lakehouse.data_files import Brought, bring
@@ -49,11 +50,13 @@ class _Schema:
         fields: of Delta's schema.
         changed: whether the fields or the partition columns differ from the table's.
         parts: partition columns.
+        version: of the table before the commit.
     """
 
     fields: list[dict[str, Any]]
     changed: bool
     parts: tuple[Part, ...] = ()
+    version: int = -1
 
     @property
     def columns(self) -> Columns:
@@ -61,7 +64,7 @@ class _Schema:
         return columns_of(self.fields, "Delta")
 
 
-class DeltaLake(DeltaTimeTravel, DeltaKeys):
+class DeltaLake(DeltaTimeTravel, DeltaRemoval):
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:
@@ -119,12 +122,12 @@ class DeltaLake(DeltaTimeTravel, DeltaKeys):
             raise DestinationError(
                 f"Delta {self.place}: into.partition_by names all columns: expected a column that is not in it", "remove one"
             )
-        return _Schema(fields, fields != known or list(parts) != has, parts)
+        return _Schema(fields, fields != known or list(parts) != has, parts, state.version if state is not None else -1)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
         """Write staged files into the table's folder; see `Table.bring`."""
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
-        return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged, schema.parts)
+        return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged, schema.parts, schema.version)
 
     def land(self, state: DeltaState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next log entry; see `Table.land`."""

@@ -11,7 +11,7 @@ Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
@@ -23,13 +23,14 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
 
-from kpipe.errors import SchemaConflict
+from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
 from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.table_format import Overtaken
 from resources.object_store.uri import is_remote
 
-__all__ = ["append", "location"]
+__all__ = ["append", "data_entry", "location", "name_columns"]
 
 
 def location(folder: Folder, name: str = "") -> str:
@@ -50,10 +51,9 @@ def append(change: Transaction, folder: Folder, files: Sequence[Brought | Delete
 
     Raises:
         SchemaConflict: a partition value is outside of years 1 to 9999.
+        Overtaken: a file is missing.
     """
-    if change.table_metadata.name_mapping() is None:  # the files' columns have names but no field ids
-        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
-        change.set_properties({"schema.name-mapping.default": mapping})
+    name_columns(change)
     rows = [file for file in files if isinstance(file, Brought)]
     deletes = [data_file(file, location(folder, file.name)) for file in files if isinstance(file, Deletes)]
     made: Any = change._append_snapshot_producer(summary, branch=branch)
@@ -61,11 +61,43 @@ def append(change: Transaction, folder: Folder, files: Sequence[Brought | Delete
         made = Upsert(change, deletes, bool(rows), summary, branch)
     with made as producer:
         for file in rows:
-            with folder.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:
-                producer.append_data_file(_data_file(change, file, location(folder, file.name), parquet))
+            with _opened(folder, file.name) as stream, pq.ParquetFile(stream) as parquet:
+                producer.append_data_file(data_entry(change, file, location(folder, file.name), parquet))
 
 
-def _data_file(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:
+def _opened(folder: Folder, name: str) -> BinaryIO:
+    """Open a new file of rows.
+
+    Raises:
+        Overtaken: it is missing. Maintenance removes such a file if the table has had another commit since it was written.
+    """
+    try:
+        return folder.opened(name)
+    except DestinationError:
+        if folder.look(name) is not None:
+            raise
+        raise Overtaken(f"{folder.place}/{name} was removed after another commit") from None
+
+
+def name_columns(change: Transaction) -> None:
+    """Map names of columns to field ids, unless the table does: the files' columns have names but no field ids."""
+    if change.table_metadata.name_mapping() is None:
+        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({"schema.name-mapping.default": mapping})
+
+
+def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:
+    """Return the entry of a file of rows in a manifest.
+
+    Args:
+        change: the transaction.
+        file: the file.
+        place: its location.
+        parquet: its content.
+
+    Raises:
+        SchemaConflict: a partition value is outside of years 1 to 9999.
+    """
     table, partition = change.table_metadata, Record(*file.values)
     try:
         table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written

@@ -37,7 +37,7 @@ from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import LiveFile
 from resources.table_partitions import Values
 
-__all__ = ["Deletes", "Upsert", "data_file", "write"]
+__all__ = ["Deletes", "Upsert", "counted", "data_file", "write"]
 
 _PATH, _POSITION = 2147483546, 2147483545  # field ids that Iceberg reserves
 _SCHEMA = pa.schema(
@@ -116,14 +116,16 @@ def data_file(deletes: Deletes, location: str) -> DataFile:
     return made
 
 
-def _counted(file: DataFile) -> DataFile:
+def counted(file: DataFile, spec: int = 0) -> DataFile:
     """Return the numbers of an entry without its partition, whose partitioning may be an earlier one of the table."""
-    return DataFile.from_args(
+    made = DataFile.from_args(
         content=file.content,
         partition=Record(),
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
     )
+    made.spec_id = spec
+    return made
 
 
 class _DeleteManifest(ManifestWriterV2):
@@ -202,7 +204,7 @@ class Upsert(_MergeAppendFiles):
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         rows = self._added_data_files
         try:
-            self._added_data_files = [*rows, *map(_counted, self._deletes)]  # only to be counted
+            self._added_data_files = [*rows, *map(counted, self._deletes)]  # only to be counted
             return super()._summary(snapshot_properties)
         finally:
             self._added_data_files = rows

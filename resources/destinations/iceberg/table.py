@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
@@ -24,7 +23,6 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )  # fmt: skip
 from pyiceberg.table.update.snapshot import ExpireSnapshots
-from sqlalchemy.exc import SQLAlchemyError
 
 from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
@@ -35,10 +33,11 @@ from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.data_files import append, location
-from resources.destinations.iceberg.keyed import IcebergKeys
 from resources.destinations.iceberg.partitions import divide, parts_of
+from resources.destinations.iceberg.removal import IcebergRemoval
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
+from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
@@ -59,34 +58,6 @@ _AT_ONCE = 32  # snapshots that one commit expires: expiry needs a commit of its
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
 
-class _Transaction(Transaction):
-    """One attempt on top of the loaded state. pyiceberg would retry on a newer state, and delete the files that it wrote.
-
-    Overrides two hooks that are not public: pyiceberg is pinned to one minor version, and contract tests cover the hooks.
-    """
-
-    _known: tuple[Any, Any, TableMetadata] | None = None
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """The table's metadata with the changes so far, computed once for each change.
-
-        pyiceberg computes it at every access, and copies all snapshots: 18 times in a commit, and twice for each expired
-        snapshot. At 280 snapshots that took four fifths of a commit.
-        """
-        base, updates = self._table.metadata, self._updates
-        if self._known is None or self._known[0] is not base or self._known[1] is not updates:
-            self._known = base, updates, super().table_metadata
-        return self._known[2]
-
-    def _register_snapshot_producer(self, producer: Any) -> None:
-        producer._clean_all_uncommitted = lambda: None  # after an unknown outcome the table may reference these files
-        super()._register_snapshot_producer(producer)
-
-    def _rebuild_snapshot_updates(self) -> None:
-        raise Overtaken("another commit created a newer snapshot")
-
-
 @dataclass(frozen=True)
 class _Schema:
     """The table's schema after a commit."""
@@ -95,9 +66,10 @@ class _Schema:
     changed: bool  # the table lacks some of the columns
     parts: tuple[Part, ...] = ()
     divides: bool = False  # the table is not yet partitioned by `parts`
+    version: int = 0  # of the table before the commit
 
 
-class IcebergLake(IcebergTimeTravel, IcebergKeys):
+class IcebergLake(IcebergTimeTravel, IcebergRemoval):
     """An Iceberg table.
 
     Args:
@@ -169,32 +141,26 @@ class IcebergLake(IcebergTimeTravel, IcebergKeys):
         has = (parts_of(state.table) or ()) if state is not None else ()
         fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())
         parts = agreed(has, self._parts, fresh, columns.names(), f"Iceberg {self.place}")
-        return _Schema(columns, bool(steps), parts, parts != has)
+        return _Schema(columns, bool(steps), parts, parts != has, state.version if state is not None else 0)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
         """Write staged files into the table's folder; see `Table.bring`."""
-        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
+        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts, schema.version)
 
     def land(self, state: IcebergState | None, schema: _Schema, brought: Sequence[Any], record: Record, pointer: Pointer) -> None:
         """Commit the next snapshot; see `Table.land`."""
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
         if record.balance is not None:
             pointers[KEYED] = "true"
-        try:
+        with sending(self._failed):
             if brought and self._audit is not None:
                 self._publish(state, schema, brought, record.pipeline, pointers)
                 return
-            change = self._created(schema) if state is None else _Transaction(state.table)
+            change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
             self._add(change, brought, pointers)
             change.set_properties(_said(pointers, (state.version if state is not None else 0) + 1, schema))
             change.commit_transaction()
-        except OVERTAKEN as error:
-            raise Overtaken(str(error)) from error
-        except SQLAlchemyError as error:  # the catalogue was locked: the caller reads back and retries
-            raise Overtaken(self._failed(error).what) from None
-        except RESTError as error:
-            raise self._failed(error) from None
 
     def _shape(self, change: Transaction, schema: _Schema, made: bool) -> None:
         """Stage new columns and the partitioning. A table that is being created has its columns already."""
@@ -221,7 +187,7 @@ class IcebergLake(IcebergTimeTravel, IcebergKeys):
         """
         assert self._audit is not None
         if state is None or schema.divides:  # without rows, main's readers see no difference
-            change = self._created(schema) if state is None else _Transaction(state.table)
+            change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
             change.commit_transaction()
             state = self.load()
@@ -229,7 +195,7 @@ class IcebergLake(IcebergTimeTravel, IcebergKeys):
             schema = replace(schema, changed=False, divides=False)
         branch, meta = branch_of(pipeline), state.table.metadata
         head = meta.refs["main"].snapshot_id if "main" in meta.refs else None
-        change = _Transaction(state.table)
+        change = OneAttempt(state.table)
         stood = meta.refs.get(branch)
         if head is not None:  # 1: the branch starts at main's snapshot
             change._apply(*change._set_ref_snapshot(head, branch, "branch"))
@@ -305,7 +271,7 @@ class IcebergLake(IcebergTimeTravel, IcebergKeys):
         oldest = sorted(meta.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
         with suppress(*OVERTAKEN, *FAILURES):
             gone = [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named]
-            ExpireSnapshots(_Transaction(state.table, autocommit=True)).by_ids(gone).commit()
+            ExpireSnapshots(OneAttempt(state.table, autocommit=True)).by_ids(gone).commit()
 
     def _opened(self) -> Catalog:
         if self._catalog is None:

@@ -25,7 +25,7 @@ from resources.destinations.staged_file_check import Proven
 from resources.object_store.open_file import opened
 from resources.table_partitions import Values, apart
 
-__all__ = ["Brought", "bring", "bring_blocks", "day"]
+__all__ = ["Brought", "bring", "bring_blocks", "cast_column", "day", "file_facts"]
 
 _YEARS = (-719_162, 2_932_896)  # days of years 1 to 9999
 _DAY_MS = 86_400_000
@@ -57,11 +57,18 @@ class Brought:
 
 
 def bring(
-    folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven], parts: Sequence[Part] = ()
+    folder: Folder,
+    wanted: pa.Schema,
+    known: Columns,
+    commit: Commit,
+    staged: Sequence[Proven],
+    parts: Sequence[Part] = (),
+    version: int = 0,
 ) -> list[Brought]:
     """Copy or link staged files into the table's folder, durably.
 
-    A file's name is derived from its batch and its index, so another attempt at a batch uses the same names.
+    A file's name is derived from its batch, the table's version and its index. Another attempt on the same version uses the same
+    names. One on a later version uses others, so a file without reference is never named later (maintenance/removal.py).
 
     Args:
         folder: of the table.
@@ -70,6 +77,7 @@ def bring(
         commit: the commit of these files.
         staged: the verified files.
         parts: partition columns. Tasks write files of one partition each; other files are split here.
+        version: of the table before the commit.
 
     Raises:
         StagingFailed: a file has other columns than its commit.
@@ -77,7 +85,7 @@ def bring(
         DestinationError: a file cannot be written.
     """
     by_name = {field.name.lower(): field for field in wanted}
-    stem, found = hashlib.sha256(commit.id.encode()).hexdigest()[:32], []
+    stem, found = hashlib.sha256(f"{commit.id} {version}".encode()).hexdigest()[:32], []
     for at, file in enumerate(staged):
         name = f"kpipe-{stem}-{at:05}.parquet"
         with opened(file.path) as stream, pq.ParquetFile(stream) as source:
@@ -91,7 +99,7 @@ def bring(
             folder.take(file.path, name)
         else:
             _written_anew(folder, file, goal, name, commit)
-        found.append(_looked_at(folder, name, file.rows, values))
+        found.append(file_facts(folder, name, file.rows, values))
     folder.settle()
     return found
 
@@ -120,7 +128,7 @@ def bring_blocks(
         rows = 0
         with pq.ParquetWriter(aside, wanted, compression="snappy") as out:
             for block in chain((first,), blocks):
-                columns = [_cast(block.column(at), field, commit) for at, field in enumerate(wanted)]
+                columns = [cast_column(block.column(at), field, f"batch {commit.id}") for at, field in enumerate(wanted)]
                 out.write_table(pa.table(columns, schema=wanted))
                 rows += len(block)
         with aside.open("rb") as written:
@@ -132,7 +140,7 @@ def bring_blocks(
         else:
             name = f"{stem}-00000.parquet"
             folder.take(str(aside), name)
-            found = [_looked_at(folder, name, rows, values)]
+            found = [file_facts(folder, name, rows, values)]
     folder.settle()
     return found
 
@@ -143,12 +151,12 @@ def _taken_apart(folder: Folder, path: str, goal: pa.Schema, stem: str, commit: 
         for at, (values, rows) in enumerate(apart(source.read(), parts)):
             name = f"{stem}-{at:05}.parquet"
             with folder.aside() as aside:
-                columns = [_cast(rows.column(i), field, commit) for i, field in enumerate(goal)]
+                columns = [cast_column(rows.column(i), field, f"batch {commit.id}") for i, field in enumerate(goal)]
                 pq.write_table(pa.table(columns, schema=goal), aside, compression="snappy")
                 with aside.open("rb") as written:
                     os.fsync(written.fileno())
                 folder.take(str(aside), name)
-            found.append(_looked_at(folder, name, rows.num_rows, values))
+            found.append(file_facts(folder, name, rows.num_rows, values))
     return found
 
 
@@ -161,26 +169,36 @@ def _written_anew(folder: Folder, file: Proven, goal: pa.Schema, name: str, comm
         ):
             for at in range(source.num_row_groups):
                 table = source.read_row_group(at)
-                columns = [_cast(table.column(i), field, commit) for i, field in enumerate(goal)]
+                columns = [cast_column(table.column(i), field, f"batch {commit.id}") for i, field in enumerate(goal)]
                 out.write_table(pa.table(columns, schema=goal))
         with aside.open("rb") as written:
             os.fsync(written.fileno())
         folder.take(str(aside), name)
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+    """Cast a column to the table's type.
+
+    Raises:
+        SchemaConflict: a value does not fit; the message names `where`.
+    """
     if column.type == field.type:
         return column
     try:
         return cast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaConflict(
-            f"column {field.name} of batch {commit.id}: {column.type} cannot be converted to {field.type}: {error}",
+            f"column {field.name} of {where}: {column.type} cannot be converted to {field.type}: {error}",
             "change the column's type, or declare that type under `columns`",
         ) from error
 
 
-def _looked_at(folder: Folder, name: str, rows: int, values: Values) -> Brought:
+def file_facts(folder: Folder, name: str, rows: int, values: Values) -> Brought:
+    """Read size, bounds and numbers of NULLs of a new file.
+
+    Raises:
+        StagingFailed: it has another number of rows, or was deleted.
+    """
     with folder.opened(name) as stream, pq.ParquetFile(stream) as parquet:
         meta = parquet.metadata
         if meta.num_rows != rows:

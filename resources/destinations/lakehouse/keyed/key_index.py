@@ -2,9 +2,9 @@
 
 The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought
 up to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes
-are applied. It is built again if a file of deletes has disappeared, as its rows may be back. The same applies if a rollback
-brings a file back to which older deletes may apply. DuckDB verifies the checksum of each block that it reads, and the number of
-rows is compared with the stored number.
+are applied. If a file of deletes has disappeared, as after a compaction, its rows may be back; if a rollback brings a file back,
+older deletes may apply to it. Then the rows of each file are counted, and if one differs, the index is built again. DuckDB verifies
+the checksum of each block that it reads, and the number of rows is compared with the stored number.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -128,9 +128,7 @@ class KeyIndex:
         known = dict(self._connection.execute("SELECT path, id FROM idx.files").fetchall())
         latest = max((seq for path, seq in live.deletes.items() if path in applied), default=0)
         back = latest and any(file.seq <= latest for file in live.files if file.path not in known)
-        if back or applied - live.deletes.keys():  # rows of these deletes may be back, or a file that these deletes apply to
-            self._create(version.table)
-            applied, known = set(), {}
+        ended = applied - live.deletes.keys()
         there = {file.path for file in live.files}
         with _Transaction(self._connection) as connection:
             gone = [number for path, number in known.items() if path not in there]
@@ -140,8 +138,39 @@ class KeyIndex:
             for path, seq in live.deletes.items():
                 if path not in applied:
                     self._apply(lake.positions(state, path), path, seq)
-            self._end(version)
+            connection.execute("DELETE FROM idx.deletes WHERE path IN (SELECT unnest($1::VARCHAR[]))", [list(ended)])
+            is_whole = not (ended or back) or self._is_whole(lake, state, live)
+            if is_whole:
+                self._end(version)
+        if not is_whole:
+            self._create(version.table)
+            self._renew(lake, state, columns, version)
         self._compact()
+
+    def _is_whole(self, lake: Deleting, state: Any, live: Live) -> bool:
+        """Return whether the index has as many rows of each file as the table.
+
+        It may have too many rows of a file that came back, and too few of another file. So equal numbers mean equal rows.
+        """
+        connection = self._connection
+        connection.execute("CREATE OR REPLACE TEMP TABLE kpipe_deleted (f INTEGER, pos BIGINT)")
+        for path, seq in live.deletes.items():
+            for table in lake.positions(state, path):
+                connection.register("kpipe_block", table)
+                connection.execute(
+                    "INSERT INTO temp.kpipe_deleted SELECT f.id, b.position FROM kpipe_block AS b JOIN idx.files AS f"
+                    " ON f.path = b.path AND f.seq <= $1",
+                    [seq],
+                )
+                connection.unregister("kpipe_block")
+        differing = self._one(
+            "SELECT count(*) FROM idx.files AS f"
+            " LEFT JOIN (SELECT f, count(DISTINCT pos) AS n FROM temp.kpipe_deleted GROUP BY f) AS d ON d.f = f.id"
+            " LEFT JOIN (SELECT f, count(*) AS n FROM idx.rows GROUP BY f) AS r ON r.f = f.id"
+            " WHERE f.n - coalesce(d.n, 0) <> coalesce(r.n, 0)"
+        )
+        connection.execute("DROP TABLE temp.kpipe_deleted")
+        return not differing
 
     def _load(self, lake: Deleting, state: Any, columns: Columns, files: Sequence[LiveFile]) -> None:
         """Add the rows of files."""

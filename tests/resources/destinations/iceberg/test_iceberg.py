@@ -18,7 +18,7 @@ from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable
 from kpipe.failpoints import POINTS
 from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
-from resources.destinations.iceberg.table import _Transaction
+from resources.destinations.iceberg.transaction import OneAttempt
 from resources.home import Home
 from resources.testing.place import COLUMNS, batch
 from resources.testing.state import begun, loaded, positions, proof
@@ -157,7 +157,7 @@ def test_stale_commits_are_tried_again_by_the_library_and_not_by_ours(place: Ice
     assert [s.summary.additional_properties.get("who") for s in place.iceberg().metadata.snapshots][-2:] == ["other", "stale"]
     stale, count = place.iceberg(), len(place.iceberg().metadata.snapshots) + 1
     place.iceberg().add_files([], snapshot_properties={"who": "other"})
-    change = _Transaction(stale)
+    change = OneAttempt(stale)
     change.add_files([], snapshot_properties={"who": "ours"}, check_duplicate_files=False)
     with pytest.raises(Exception, match="another commit created a newer snapshot"):
         change.commit_transaction()

@@ -1,0 +1,132 @@
+"""Remove old snapshots, and files that no remaining snapshot has.
+
+A file is removed if both hold:
+
+- No commit can name it any more. It was without reference when the table had some version, and the table has a later version
+  now: a commit on the state before would fail. Files of the next attempt have other names.
+- No reader can need it. It has been without reference for the retention time; or the last snapshots that had it were superseded
+  so long ago, and this run has expired them.
+
+The first observation of each file is noted beside the ledger, so a file that no snapshot has ever had is removed by a later run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kpipe.failpoints import failpoint
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.table_format import Overtaken, Table
+
+__all__ = ["Removal", "Removed", "Removing"]
+
+_NOTES = "_maintenance/unreferenced.json"
+
+
+class Removing(Table, Protocol):
+    """A table format whose unreferenced files can be listed."""
+
+    def expired(self, state: Any, before_ms: int) -> tuple[int, Collection[str]]:
+        """Expire snapshots that were superseded before that time. Heads of branches and tagged snapshots stay.
+
+        Returns:
+            The number of these snapshots, and the names of files that no other snapshot of the state has.
+
+        Raises:
+            Overtaken: another commit was first, or the outcome is unknown.
+            DestinationError: the table cannot be read or written.
+        """
+
+    def stored(self) -> Mapping[str, str]:
+        """List the files that kpipe may remove: paths in `files` by name. Names are unique in the table."""
+
+    def referenced(self, state: Any) -> Collection[str]:
+        """Return the names of all files that a snapshot of the state has.
+
+        Raises:
+            DestinationError: metadata cannot be read.
+        """
+
+    @property
+    def files(self) -> Folder:
+        """Folder of the paths of `stored`."""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Result of a removal.
+
+    Attributes:
+        expired: number of snapshots that were expired.
+        removed: number of files that were removed.
+        waiting: number of files without reference that stay until the retention time has passed.
+    """
+
+    expired: int = 0
+    removed: int = 0
+    waiting: int = 0
+
+
+class Removal:
+    """One run of a removal.
+
+    Args:
+        lake: the table.
+        retention_s: how long snapshots and files are kept after they were superseded.
+        note: called with one line for each step.
+        now: seconds since 1970; the current time by default.
+    """
+
+    def __init__(self, lake: Any, retention_s: float, note: Callable[[str], None], now: float | None = None) -> None:
+        self._lake: Removing = lake
+        self._note, self._retention = note, retention_s
+        self._now = time.time() if now is None else now
+
+    def run(self) -> Removed:
+        """Expire snapshots, then remove files.
+
+        Raises:
+            DestinationError: the table cannot be read or written.
+        """
+        state = self._lake.load()
+        if state is None:
+            return Removed()
+        count, names = 0, set[str]()
+        with suppress(Overtaken):  # the next run tries again
+            count, found = self._lake.expired(state, int((self._now - self._retention) * 1000))
+            names = set(found)
+        failpoint("maintain.expired")
+        stored = self._lake.stored()  # before the state: a file that is committed in between is referenced
+        state = self._lake.load()
+        if state is None:
+            return Removed()
+        still = set(self._lake.referenced(state))
+        known = self._noted()
+        idle = {name: known.get(name, (self._now, state.version)) for name in stored if name not in still}
+        gone = {
+            name
+            for name, (since, version) in idle.items()
+            if name in names or (state.version > version and self._now - since >= self._retention)
+        }
+        left = {name: value for name, value in idle.items() if name not in gone}
+        if left != known:
+            self._lake.ledger.write(_NOTES, json.dumps(left).encode())
+        failpoint("maintain.removing")
+        for name in gone:
+            self._lake.files.remove(stored[name])
+        if count or gone:
+            self._note(f"{count} snapshots expired, {len(gone)} files removed")
+        return Removed(count, len(gone), len(left))
+
+    def _noted(self) -> dict[str, tuple[float, int]]:
+        data = self._lake.ledger.read(_NOTES)
+        try:
+            said = json.loads(data) if data else {}
+            return {str(name): (float(since), int(version)) for name, (since, version) in said.items()}
+        except (ValueError, TypeError, AttributeError):
+            return {}  # damaged: the retention time begins again

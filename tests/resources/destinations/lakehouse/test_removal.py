@@ -1,0 +1,194 @@
+"""Removal of snapshots and files that nothing needs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kpipe import failpoints
+from kpipe.errors import AuditFailed
+from kpipe.maintenance.plan import Limits
+from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.maintenance.removal import Removal, Removed
+from resources.testing.keyed import Write, begun, commit_of, contents
+from resources.testing.place import batch, begin
+from resources.testing.state import proof
+from tests.resources.destinations.lake_place import IcebergPlace
+from tests.resources.destinations.maintained_tables import PLACES, RULE, filled, load, maintained
+
+HOUR = 3600
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return PLACES[request.param](tmp_path)
+
+
+def compacted(place: Any) -> Any:
+    """A table of four files that have become one."""
+    destination = filled(place)
+    maintained(place)
+    return destination
+
+
+def removed(place: Any, hours: float, retention: float = HOUR) -> Removed:
+    """Remove, with a clock that is so many hours ahead."""
+    return Removal(place.lake(), retention, lambda _: None, time.time() + hours * HOUR).run()
+
+
+def stored(place: Any) -> set[str]:
+    return {name for name in place.lake().stored() if not name.endswith(".avro")}
+
+
+def referenced(place: Any) -> set[str]:
+    lake = place.lake()
+    return {name for name in lake.referenced(lake.load()) if not name.endswith(".avro")}
+
+
+def test_old_files_are_removed_after_the_retention_time(place: Any) -> None:
+    destination = compacted(place)
+    before, files = contents(place), stored(place)
+    first = removed(place, 0)
+    assert (first.expired, first.removed) == (0, 0) and stored(place) == files
+    load(place, 40, [3, 99])
+    assert removed(place, 0.5).removed == 0
+    second = removed(place, 2)
+    assert second.removed > 0 and stored(place) == referenced(place)
+    assert contents(place) == {**before, 3: ("t40", None, 0, 40), 99: ("t41", None, 0, 41)} and proof(destination).ok
+    load(place, 42, [4, 100])
+    assert len(contents(place)) == len(before) + 2 and proof(destination).ok
+    if isinstance(place, IcebergPlace):
+        assert (second.expired, len(place.iceberg().metadata.snapshots)) == (6, 2)
+        assert place.iceberg().inspect.files().num_rows  # every manifest is there
+
+
+def test_files_of_a_failed_batch_are_removed_once_it_cannot_land(place: Any) -> None:
+    destination = begun(place, RULE, 1)
+    load(place, 0, [1, 2])
+    commit = commit_of(place, destination.ledger()[1], [Write(0, 2, 2, "x"), Write(0, 3, 3, "y")], RULE)
+
+    def fail(point: str) -> None:
+        if point == "commit.before":
+            raise OSError("the process is killed")
+
+    failpoints.arm(fail)
+    with pytest.raises(Exception, match="killed"):
+        place.open(rule=RULE).commit(commit)
+    failpoints.arm(None)
+    orphans = stored(place) - referenced(place)
+    assert orphans
+    assert removed(place, 0).waiting >= len(orphans)
+    removed(place, 9)
+    assert orphans <= stored(place)  # the table has no later version: the batch could still land
+    place.open(rule=RULE).commit(commit)
+    removed(place, 9)
+    assert stored(place) == referenced(place)
+    assert contents(place) == {1: ("t0", None, 0, 0), 2: ("x", None, 0, 2), 3: ("y", None, 0, 3)} and proof(destination).ok
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_batch_that_sleeps_before_its_commit_loses_nothing(place: Any, keyed: bool) -> None:
+    """It wakes up after its files were removed. Its commit is then overtaken, and the next attempt writes other files."""
+    destination = place.open(rule=RULE) if keyed else place.open()
+    destination.commit(begin("tweets", [0]))
+    other = place.open(pipeline="other")
+    other.commit(begin("other", [1]))
+    slept = []
+
+    def sleep(point: str) -> None:
+        if point == "commit.before" and not slept:
+            slept.append(1)
+            failpoints.arm(None)
+            removed(place, 0)
+            removed(place, 9)  # nothing has been committed meanwhile
+            other.commit(batch(place, other.ledger()[1], {1: 2}))
+            removed(place, 18)
+            removed(place, 27)
+
+    failpoints.arm(sleep)
+    if keyed:
+        load(place, 0, [1, 2, 3])
+    else:
+        destination.commit(batch(place, destination.ledger()[1], {0: 3}))
+    failpoints.arm(None)
+    assert slept and len(place.rows()) == 5 and proof(destination).ok and proof(other).ok
+
+
+def test_tagged_snapshots_keep_their_files(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    begun(place, RULE, 1)
+    load(place, 0, [1, 2, 3])
+    tagged = place.iceberg().metadata.current_snapshot()
+    assert tagged is not None
+    with place.iceberg().manage_snapshots() as change:
+        change.create_tag(tagged.snapshot_id, "monthly")
+    for at in range(3, 9):
+        load(place, at, [at % 3 + 1])
+    place.open(rule=RULE).maintain(Limits(min_input_files=2), tmp_path / "scratch")  # type: ignore[attr-defined]
+    found = removed(place, 9)
+    assert found.expired and found.removed
+    old = place.iceberg().scan(snapshot_id=tagged.snapshot_id).to_arrow()
+    assert sorted(old["text"].to_pylist()) == ["t0", "t1", "t2"]
+    assert len(contents(place)) == 3
+
+
+def test_rows_on_an_audit_branch_keep_their_files(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    lake = IcebergLake(LocalFolder(place.folder), "tweets", SQLite(place.folder), audit=Audit({"small": "id < 3"}))
+    destination = AuditedDestination(lake, "tweets", "tweets", {}, (place.staging,))
+    destination.commit(begin("tweets", [0]))
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    with pytest.raises(AuditFailed):
+        destination.commit(batch(place, destination.ledger()[1], {0: 5}))
+    Removal(lake, HOUR, lambda _: None, time.time() + 2 * HOUR).run()
+    Removal(lake, HOUR, lambda _: None, time.time() + 9 * HOUR).run()
+    audited = destination.audited()
+    assert audited is not None and audited.rows == 3 and len(place.rows()) == 2
+
+
+def test_files_of_other_programs_stay(place: Any) -> None:
+    compacted(place)
+    folder = place.folder / ("default/tweets/data" if isinstance(place, IcebergPlace) else "tweets")
+    for name in ("part-00000.parquet", "kpipe-notes.txt", "other.bin"):
+        (folder / name).write_bytes(b"x")
+    removed(place, 0)
+    load(place, 40, [1])
+    removed(place, 9)
+    assert {"part-00000.parquet", "kpipe-notes.txt", "other.bin"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("point", ["maintain.expired", "maintain.removing"])
+def test_a_removal_that_was_killed_is_finished_by_the_next(place: Any, point: str) -> None:
+    destination = compacted(place)
+    before = contents(place)
+    removed(place, 0)
+
+    def fail(name: str) -> None:
+        if name == point:
+            raise KeyboardInterrupt
+
+    failpoints.arm(fail)
+    with pytest.raises(KeyboardInterrupt):
+        removed(place, 2)
+    failpoints.arm(None)
+    assert contents(place) == before and proof(destination).ok
+    removed(place, 3)
+    load(place, 40, [1])
+    removed(place, 9)
+    assert stored(place) == referenced(place) and proof(destination).ok
+
+
+@pytest.mark.parametrize("text", ['{"a": ["x", 1]}', "{"])
+def test_damaged_notes_begin_the_time_again(place: Any, text: str) -> None:
+    compacted(place)
+    removed(place, 0)
+    files = stored(place)
+    lake = place.lake()
+    lake.ledger.write("_maintenance/unreferenced.json", text.encode())
+    load(place, 40, [1])
+    Removal(lake, 3 * HOUR, lambda _: None, time.time() + HOUR).run()
+    assert files <= stored(place)
