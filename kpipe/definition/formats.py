@@ -116,8 +116,8 @@ class Format(Model):
         envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
-        types: for Debezium without schemas or in Protobuf, column to the name of its semantic type, such as `io.debezium.time.Timestamp`
-            or `org.apache.kafka.connect.data.Decimal(2)`.
+        types: for Debezium without schemas or in Protobuf, column to the name of its semantic type, such as
+            `io.debezium.time.Timestamp` or `org.apache.kafka.connect.data.Decimal(2)`.
         unavailable: for Debezium, the placeholder of a value that an update did not change (`unavailable.value.placeholder`).
     """
 

@@ -3,8 +3,8 @@
 The index is a cache. It counts only for the snapshot and the key that it names. If another writer has committed, it is brought
 up to date by comparing the files of both snapshots: rows of new files are added, those of removed files are dropped, new deletes
 are applied. If a file of deletes has disappeared, as after a compaction, its rows may be back; if a rollback brings a file back,
-older deletes may apply to it. Then the rows of each file are counted, and if one differs, the index is built again. DuckDB verifies
-the checksum of each block that it reads, and the number of rows is compared with the stored number.
+older deletes may apply to it. Then the rows of each file are counted, and if one differs, the index is built again. DuckDB
+verifies the checksum of each block that it reads, and the number of rows is compared with the stored number.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
