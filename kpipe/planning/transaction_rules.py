@@ -7,6 +7,9 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 
 __all__ = ["check_cut"]
 
+# Of several tables, each has a commit of its own.
+_TABLE_FORMATS = ("delta", "iceberg", "parquet")
+
 
 def check_cut(pipeline: Pipeline) -> None:
     """Check that a definition allows `batch.cut: transaction`.
@@ -18,6 +21,7 @@ def check_cut(pipeline: Pipeline) -> None:
     if pipeline.batch.cut != "transaction":
         return
     where, source, kind = f"pipeline {pipeline.name}: batch.cut: transaction", pipeline.source, pipeline.format
+    into = pipeline.into
     if kind.type != "debezium" or kind.envelope != "debezium" or kind.registry is not None:
         found = f"{kind.type}, envelope {kind.envelope}" if kind.type == "debezium" else kind.type
         raise NotAvailable(
@@ -36,6 +40,7 @@ def check_cut(pipeline: Pipeline) -> None:
         ("source", "on_data_loss"): source.on_data_loss != "fail" and source.on_data_loss,
         ("batch", "max_partitions"): pipeline.batch.max_partitions,
         ("delivery",): pipeline.delivery != "exactly_once" and pipeline.delivery,
+        ("into", "table"): into.by_topic and into.type in _TABLE_FORMATS and f"{into.table} in {into.type}",
         ("errors", "batch"): pipeline.errors.batch != "fail" and pipeline.errors.batch,
     }
     for field, value in refused.items():

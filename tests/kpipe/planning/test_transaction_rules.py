@@ -29,6 +29,7 @@ def pipeline(**changes: dict[str, Any]) -> Pipeline:
 
 def test_a_definition_that_allows_it_is_accepted() -> None:
     check_cut(pipeline())
+    check_cut(pipeline(into={"type": "iceberg", "table": "shop"}))
     check_cut(pipeline(batch={"cut": "offset"}, source={"start": "latest"}))
     assert pipeline().transaction_topic == "shop.transaction"
     assert pipeline(batch={"cut": "offset"}).transaction_topic is None
@@ -45,6 +46,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[KpipeError], tuple[str, ...]]] = {
     "lost offsets": ({"source": {"on_data_loss": "record"}}, NotAvailable, ("source", "on_data_loss")),
     "a limit on partitions": ({"batch": {"max_partitions": 2}}, NotAvailable, ("batch", "max_partitions")),
     "a delivery": ({"delivery": "at_least_once"}, NotAvailable, ("delivery",)),
+    "a commit for each table": ({"into": {"type": "iceberg"}}, NotAvailable, ("into", "table")),
     "skipped batches": ({"errors": {"batch": "skip"}}, NotAvailable, ("errors", "batch")),
 }
 
