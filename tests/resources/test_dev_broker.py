@@ -39,13 +39,14 @@ def test_a_broker_that_hangs_after_it_found_its_port_taken_is_ended(
     with pytest.raises(KpipeError, match="was taken by another program while the local broker started"):
         hanging.start(free_port() if chosen else None)
     assert not hanging.status().running
-    assert len(starts.read_text().splitlines()) == (1 if chosen else broker_module.START_ATTEMPTS), "another port each time"
+    # A chosen port that is free was not the one that was taken: it was the controller's, which is another one each time.
+    assert len(starts.read_text().splitlines()) == broker_module.START_ATTEMPTS
 
 
 def test_the_log_of_the_last_start_does_not_count(broker: Callable[[str], LocalBroker], free_port: Callable[[], int]) -> None:
     ended = broker("raise SystemExit('the disk is full')")
     (ended.folder / LOG).parent.mkdir(parents=True)
     (ended.folder / LOG).write_text(TAKEN)
-    with pytest.raises(KpipeError, match="ended while starting: the disk is full"):
+    with pytest.raises(KpipeError, match=r"ended while starting: exit status 1 \| the disk is full"):
         ended.start(free_port())
     assert (ended.folder / "logs" / "kafka.previous.log").read_text() == TAKEN
