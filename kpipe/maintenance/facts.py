@@ -68,6 +68,11 @@ class Maintained:
     removed: int = 0
     waiting: int = 0
 
+    def __add__(self, other: Maintained) -> Maintained:
+        """Return the result for both tables together."""
+        mine, its = asdict(self), asdict(other)
+        return Maintained(**{name: mine[name] + its[name] for name in mine})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
         return asdict(self)

@@ -104,7 +104,8 @@ class DeltaCompaction(DeltaKeys):
 
     def has_replaced(self, state: DeltaState, base: Version, mark: str) -> bool:
         """Return whether the log has the entry; see `Compacting.has_replaced`."""
-        data = self._folder.read(entry_name(int(base.snapshot) + 1)) or b""
+        number = int(base.snapshot.partition(":")[0])  # of a table with a key, a hash follows
+        data = self._folder.read(entry_name(number + 1)) or b""
         said = (json.loads(line).get("commitInfo", {}).get("kpipe") for line in data.splitlines()[:1])
         return any(json.loads(text).get("maintenance") == mark for text in said if text)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
+from kpipe.maintenance.facts import Maintained
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
@@ -191,6 +194,23 @@ class TopicLakes(TopicTracing):
         found = self.seen()
         return shown(name, limit, found, self._merged(found), self._notes, self.registry.folder) if found else []
 
+    def maintain(
+        self,
+        limits: Limits,
+        scratch: Path,
+        dry_run: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+        retention_s: float | None = None,
+    ) -> Maintained:
+        """Maintain each table, in order of the topics' names; see `Maintainable`. The result is that of all tables together."""
+        done = [
+            seen.place.maintain(limits, scratch, dry_run, partial(_noted, note, seen.place.table), retention_s)
+            for seen in self.seen()
+        ]
+        if not done:
+            raise InvalidPipeline(f"pipeline {self.pipeline}: nothing committed yet", f"kpipe run {self.pipeline}")
+        return sum(done[1:], done[0])
+
     # -- state, errors and publications
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
@@ -250,3 +270,7 @@ def _settled(commit: Commit, done: Sequence[Committed]) -> Commit:
     if not commit.tables:
         return commit
     return commit.settled([outcomes.get(write.table, write.counts) for write in commit.tables])
+
+
+def _noted(note: Callable[[str], None], table: str, line: str) -> None:
+    note(f"{table}: {line}")

@@ -14,6 +14,7 @@ from kpipe import failpoints
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, Fenced, InvalidPipeline, LedgerMismatch
 from kpipe.ledger.ledger import Lane, LaneChange
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
 from kpipe.tables.topic_tables import TopicTables
 from kpipe.tables.upsert import KeyRule
@@ -277,3 +278,25 @@ def test_a_catalogue_is_opened_once(tmp_path: Path) -> None:
     shared, folder = Shared(place.lake()._catalogue), LocalFolder(place.folder)
     assert not shared.exists() and shared.place == ""
     assert shared.opened(folder) is shared.opened(folder) and shared.exists()
+
+
+def test_each_table_is_maintained_and_keeps_its_part_of_the_ledger(keyed: Any) -> None:
+    destination = begun(opened(keyed, rule=RULE))
+    for end in range(1, 7):
+        destination.commit(commit(keyed, destination, {SHOP: 5 * end, BLOG: 3 * end}, keyed=True))
+    before, ledger = [keyed.rows(table) for table in TABLES.values()], destination.ledger()
+    said: list[str] = []
+    limits = Limits(min_input_files=2)
+    assert destination.maintain(limits, keyed.folder / "scratch", dry_run=True).rewritten == 12
+    done = opened(keyed, rule=RULE).maintain(limits, keyed.folder / "scratch", note=said.append)
+    assert (done.commits, done.files_before, done.files_after) == (2, 12, 2)
+    assert [line.split(":")[0] for line in said] == sorted(TABLES.values())
+    assert [keyed.rows(table) for table in TABLES.values()] == before
+    assert opened(keyed, rule=RULE).ledger() == ledger and proof(destination).ok
+    destination.commit(commit(keyed, destination, {SHOP: 35, BLOG: 20}, keyed=True))
+    assert held(keyed) == [35, 20] and proof(destination).ok
+
+
+def test_a_pipeline_without_tables_has_nothing_to_maintain(place: Any) -> None:
+    with pytest.raises(InvalidPipeline, match="nothing committed yet"):
+        opened(place).maintain(Limits(), place.folder / "scratch")
