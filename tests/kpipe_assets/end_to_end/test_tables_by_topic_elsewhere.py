@@ -131,7 +131,8 @@ def test_a_server(
     write(a, records(0, 6, shade="red"))
     write(b, ["not json", *[json.dumps({"price": n / 2}) for n in range(4)]])
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={**into, "table": "raw_{topic}"})
-    killed = kpipe.outside("run", "web", status=None, KPIPE_FAULT="commit.before:2:kill")
+    password = {"PG_PASSWORD": postgres.PASSWORD, "MY_PASSWORD": mariadb.PASSWORD}
+    killed = kpipe.outside("run", "web", status=None, KPIPE_FAULT="commit.before:2:kill", **password)
     assert killed.returncode == -signal.SIGKILL
     assert kpipe.json("run", "web")[-1]["rows"] == 10
     quoted = [f'"{table(name)}"' if kind == "postgres" else f"`{table(name)}`" for name in (a, b)]
