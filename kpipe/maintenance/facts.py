@@ -36,7 +36,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Maintained:
-    """What maintenance has done, or with `dry_run` would do.
+    """Numbers of a run of maintenance; with `dry_run`, those of its plan.
 
     Attributes:
         files_before, files_after: data files of the table.

@@ -68,7 +68,7 @@ class DeltaKeys:
     _known: tuple[str, int, dict[str, dict[str, Any]]] | None = None
 
     def _adds(self, state: DeltaState) -> dict[str, dict[str, Any]]:
-        """Return the files of the version. Those of the last version asked for are kept: the log is read once for all of them."""
+        """Return the files of the version. Those of the last one are kept: the log is read once for all of them."""
         if self._known is None or self._known[:2] != (state.about.id, state.version):
             self._known = state.about.id, state.version, live_adds(self._folder, state.version)
         return self._known[2]

@@ -1,11 +1,11 @@
 """Rewrite small files and files with deleted rows; commit only what is proven to have the same rows.
 
-The proof has two parts. For each group of files, the rows that are not deleted are hashed in the old files and in the new ones,
-which are read again from storage. For each commit, the files of the snapshot to be are read from the metadata that the commit
-publishes: they are the files of the state before, with the same deleted positions, except for the groups.
+The proof has two parts. For each group of files, the rows that are not deleted are hashed in the old files and in the new ones.
+The new files are read again from storage. For each commit, the files of the snapshot to be are read from the metadata that it
+publishes. They are the files of the state before, with the same deleted positions, except for the groups.
 
 A commit lands on exactly the state that was read. If another commit is first, groups whose files have not changed are kept.
-Nothing is deleted here: old files belong to older snapshots, and files of lost attempts to nobody.
+Nothing is deleted here: old files belong to older snapshots, and files of lost attempts wait for a removal.
 """
 
 from __future__ import annotations

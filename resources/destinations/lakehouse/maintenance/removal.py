@@ -1,13 +1,13 @@
 """Remove old snapshots, and files that no remaining snapshot has.
 
-A file is removed if both hold:
+A file is removed if both are true:
 
 - No commit can name it any more. It was without reference when the table had some version, and the table has a later version
   now: a commit on the state before would fail. Files of the next attempt have other names.
 - No reader can need it. It has been without reference for the retention time; or the last snapshots that had it were superseded
   so long ago, and this run has expired them.
 
-The first observation of each file is noted beside the ledger, so a file that no snapshot has ever had is removed by a later run.
+The first observation of each file is noted beside the ledger. So a file that no snapshot has ever had is removed by a later run.
 """
 
 from __future__ import annotations
