@@ -142,7 +142,7 @@ MUTANTS = (
         "a log that is cut and grows again",
     ),
     Mutant(
-        "a batch does not say what it read last", kpipe.batch.coverage, "_tail", "if tail is not None for", "if False for",
+        "a batch does not say what it read last", kpipe.batch.coverage, "_tail", "report.tail is not None", "False",
         "a log that is cut and grows again",
     ),
     Mutant(

@@ -144,9 +144,9 @@ class SparkStager:
     def sampled(self, batch: Batch, table: int = 0) -> Columns:
         """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
         taken = batch_tables(self._pipeline, batch)
-        steps = [step for step in batch.steps if table in taken.of(step.source)]
-        log = self._pipeline.transaction_topic  # its records are rows of no table
-        steps = [step for step in steps if step.source.topic.name != log] or steps
+        mine = [step for step in batch.steps if table in taken.of(step.source)]
+        # Records of the transaction topic are rows of no table.
+        steps = [step for step in mine if step.source.topic.name != self._pipeline.transaction_topic] or mine
         topic = steps[0].source.topic.name if taken.topics is not None else ""
         if topic in self._seen:
             return self._seen[topic]
@@ -154,10 +154,8 @@ class SparkStager:
         spec = self._spec(str(self._program.file)) if self._program else None
         self._given_up.clear()
         job = replace(self._job(batch, (), spec), cancelled=self._given_up.is_set)
-        payloads, keys = list[bytes](), list[bytes]()
-        written = Columns()
-        topics = len({step.source.topic for step in steps})
-        for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
+        payloads, keys, written = list[bytes](), list[bytes](), Columns()
+        for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(len({step.source.topic for step in steps}), _SAMPLE_TOPICS))]:
             size = _SAMPLE_RECORDS * (job.connector.record_size if job.connector is not None else 1)
             part = Range(step.range.start, min(step.range.end, step.range.start + size))
             piece, sample = Piece(step.source, part), list[bytes]()
