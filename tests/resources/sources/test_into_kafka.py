@@ -45,7 +45,7 @@ def test_records_without_key_of_a_file_are_in_one_partition_and_those_of_files_i
     tmp_path: Path, brokers: str, topic: Any
 ) -> None:
     files, target = bench(tmp_path, brokers, topic)
-    for number in range(12):
+    for number in range(60):  # 12 paths of a temporary folder leave out one of three partitions in 2% of all runs
         files.write(f"f{number}", {"id": number}, {"id": number + 100})
     files.run()
     found: dict[bytes, list[tuple[int, int]]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_running_service_restores_its_socket(home: Home, serving: SparkServer,
     socket = address_file.published(home.state)
     assert socket is not None
     if folder:
-        socket.parent.rename(socket.parent.with_name("away"))
+        shutil.rmtree(socket.parent.rename(f"{socket.parent}-away"))
     else:
         socket.unlink()
     with pytest.raises(NotAvailable, match="Java is missing"):
