@@ -22,7 +22,8 @@ from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 
 __all__ = [
-    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic", "topic_parts",
+    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "one_by_one",
+    "table_of_topic", "topic_parts",
 ]  # fmt: skip
 
 
@@ -47,6 +48,11 @@ class TopicTables(Protocol):
     def topics_written(self) -> Mapping[str, str]:
         """Return the topics that the pipeline has read into tables of their own, each with the newest table, by topic."""
         ...
+
+
+def one_by_one(pipeline: Pipeline) -> bool:
+    """Return whether each topic's table has a commit of its own, so that a batch is not visible at once."""
+    return pipeline.into.by_topic and pipeline.into.type in _ONE_BY_ONE
 
 
 def batch_tables(pipeline: Pipeline, batch: Batch) -> BatchTables:

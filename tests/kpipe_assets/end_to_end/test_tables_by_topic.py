@@ -10,14 +10,10 @@ import dagster as dg
 import duckdb
 import pytest
 
-from kpipe_assets.assets.table_asset import table_asset
-from kpipe_assets.assets.table_checks import table_checks
-from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.component import catalog
-from kpipe_assets.dagster_resources import real
-from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
+from tests.kpipe_assets.end_to_end.topic_assets import check, materialize, observe
 from tests.kpipe_assets.end_to_end.topics import found_by, records
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -189,30 +185,20 @@ def test_each_table_is_an_asset_with_its_checks(kpipe: Any, family: Any, write: 
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={"table": "raw_{topic}"})
     home = Home.at(kpipe.home)
     with dg.DagsterInstance.ephemeral() as instance:
-        _tick(home, instance)
+        observe(home, instance)
         repository = catalog(home)
         specs = {spec.key.to_user_string(): spec for spec in repository.resolve_all_asset_specs()}
         assert {table(a, "raw_"), table(b, "raw_"), "pipelines/web", f"kafka/{a}", f"kafka/{b}"} == set(specs)
         assert [dep.asset_key.path[-1] for dep in specs[table(a, "raw_")].deps] == [a]
-        pipeline = home.pipeline("web")
-        done = dg.materialize(
-            [*(topic_spec(pipeline, name) for name in (a, b)), table_asset(pipeline, home, "v1")],
-            resources=real(home),
-            instance=instance,
-            tags={"dagster/asset_partition_range_start": f"{a}:0", "dagster/asset_partition_range_end": f"{b}:0"},
-        )
-        assert done.success
-        _tick(home, instance)
+        materialize(home, instance, a, b)
+        observe(home, instance)
         found = {}
         for name in (a, b):
             for record in instance.fetch_materializations(dg.AssetKey(table(name, "raw_")), limit=10).records:
                 metadata = record.asset_materialization.metadata
                 found[name, record.partition_key] = metadata["kpipe/rows"].value, metadata["dagster/row_count"].value
         assert found == {(a, "0"): (4, 9), (a, "1"): (5, 9), (b, "0"): (3, 3)}
-        checked = dg.materialize(
-            [table_checks(pipeline, home)], resources=real(home), instance=instance,
-            selection=dg.AssetSelection.all_asset_checks(), raise_on_error=False,
-        )  # fmt: skip
+        checked = check(home, instance)
         results = {
             (item.asset_key.to_user_string(), item.check_name): item.passed for item in checked.get_asset_check_evaluations()
         }
@@ -221,14 +207,11 @@ def test_each_table_is_an_asset_with_its_checks(kpipe: Any, family: Any, write: 
         # Events are stored once, and a table that lost a row is red alone.
         write(b, records(3, 5))
         assert kpipe.json("run", "web")[-1]["rows"] == 2
-        _tick(home, instance)
+        observe(home, instance)
         assert len(instance.fetch_materializations(dg.AssetKey(table(b, "raw_")), limit=10).records) == 2
         with duckdb.connect(str(kpipe.home / "data" / "kpipe.duckdb")) as connection:
             connection.execute(f"DELETE FROM {table(b, 'raw_')} WHERE id = 1")
-        checked = dg.materialize(
-            [table_checks(pipeline, home)], resources=real(home), instance=instance,
-            selection=dg.AssetSelection.all_asset_checks(), raise_on_error=False,
-        )  # fmt: skip
+        checked = check(home, instance)
         red = {
             item.asset_key.to_user_string()
             for item in checked.get_asset_check_evaluations()
@@ -239,15 +222,6 @@ def test_each_table_is_an_asset_with_its_checks(kpipe: Any, family: Any, write: 
 
 def _raw(*topics: str) -> list[str]:
     return [table(name, "raw_") for name in topics]
-
-
-def _tick(home: Home, instance: dg.DagsterInstance) -> None:
-    sensor = metadata_sensor(home.pipeline("web"), home)
-    with dg.build_sensor_context(instance=instance, resources=real(home)) as context:
-        seen = sensor(context)
-    assert isinstance(seen, dg.SensorResult)
-    for request in seen.dynamic_partitions_requests or ():
-        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
 
 
 def test_rows_of_list_items_and_a_delivery_of_two_commits(kpipe: Any, family: Any, write: Any) -> None:

@@ -13,14 +13,10 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from kpipe_assets.assets.table_asset import table_asset
-from kpipe_assets.assets.table_checks import table_checks
-from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.component import catalog
-from kpipe_assets.dagster_resources import real
-from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
+from tests.kpipe_assets.end_to_end.topic_assets import check, materialize, observe
 from tests.kpipe_assets.end_to_end.topics import found_by, records
 from tests.servers import mariadb, postgres
 
@@ -92,29 +88,19 @@ def test_delta_with_keys_and_its_assets(kpipe: Any, family: Any, write: Any) -> 
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into=into)
     home = Home.at(kpipe.home)
     with dg.DagsterInstance.ephemeral() as instance:
-        _tick(home, instance)
+        observe(home, instance)
         specs = {spec.key.to_user_string() for spec in catalog(home).resolve_all_asset_specs()}
         assert specs == {table(a), table(b), "pipelines/web", f"kafka/{a}", f"kafka/{b}"}
-        pipeline = home.pipeline("web")
-        done = dg.materialize(
-            [*(topic_spec(pipeline, name) for name in (a, b)), table_asset(pipeline, home, "v1")],
-            resources=real(home),
-            instance=instance,
-            tags={"dagster/asset_partition_range_start": f"{a}:0", "dagster/asset_partition_range_end": f"{b}:0"},
-        )
-        assert done.success
+        materialize(home, instance, a, b)
         write(a, records(0, 2, text="new"))
         write(b, records(14, 16))
         last = kpipe.json("run", "web")[-1]
         assert (last["inserted"], last["updated"]) == (1, 3)
-        _tick(home, instance)
+        observe(home, instance)
         for name, rows in ((a, 10), (b, 11)):
             events = instance.fetch_materializations(dg.AssetKey(table(name)), limit=10).records
             assert len(events) == 2 and events[0].asset_materialization.metadata["dagster/row_count"].value == rows
-        checked = dg.materialize(
-            [table_checks(pipeline, home)], resources=real(home), instance=instance,
-            selection=dg.AssetSelection.all_asset_checks(), raise_on_error=False,
-        )  # fmt: skip
+        checked = check(home, instance)
         failed = {(item.asset_key.to_user_string(), item.check_name) for item in _evaluations(checked) if not item.passed}
         assert failed == {("pipelines/web", "dead_letters")}
     assert DeltaTable(str(kpipe.home / "data" / "delta" / table(a))).version() >= 2
@@ -180,12 +166,3 @@ def _server(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 def _evaluations(checked: Any) -> list[Any]:
     return list(checked.get_asset_check_evaluations())
-
-
-def _tick(home: Home, instance: dg.DagsterInstance) -> None:
-    sensor = metadata_sensor(home.pipeline("web"), home)
-    with dg.build_sensor_context(instance=instance, resources=real(home)) as context:
-        seen = sensor(context)
-    assert isinstance(seen, dg.SensorResult)
-    for request in seen.dynamic_partitions_requests or ():
-        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))

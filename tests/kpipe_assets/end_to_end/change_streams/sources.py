@@ -196,13 +196,7 @@ class PostgresSource(Source):
         return found
 
     def connector(self, name: str) -> dict[str, str]:
-        return {
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-            "database.hostname": "127.0.0.1", "database.port": str(self.server.port), "database.user": "admin",
-            "database.password": PASSWORD, "database.dbname": "postgres", "topic.prefix": self.schema,
-            "plugin.name": "pgoutput", "slot.name": name, "publication.name": name, "publication.autocreate.mode": "filtered",
-            "table.include.list": f"{self.schema}.items", "skipped.operations": "none",
-        }  # fmt: skip
+        return {**_postgres(self.server, self.schema, name, "items"), "skipped.operations": "none"}
 
     def truncate(self, cursor: Any) -> None:
         cursor.execute("TRUNCATE items")
@@ -271,13 +265,7 @@ class TwoTables:
         self.number = 0
 
     def connector(self, name: str) -> dict[str, str]:
-        return {
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-            "database.hostname": "127.0.0.1", "database.port": str(self.server.port), "database.user": "admin",
-            "database.password": PASSWORD, "database.dbname": "postgres", "topic.prefix": self.schema,
-            "plugin.name": "pgoutput", "slot.name": name, "publication.name": name, "publication.autocreate.mode": "filtered",
-            "table.include.list": f"{self.schema}.a,{self.schema}.b", "provide.transaction.metadata": "true", **ONE,
-        }  # fmt: skip
+        return {**_postgres(self.server, self.schema, name, "a", "b"), "provide.transaction.metadata": "true", **ONE}
 
     def transactions(self, count: int) -> None:
         """Run random transactions on two connections; each has its own ids, so that none waits for the other."""
@@ -336,3 +324,14 @@ def both(server: PostgresServer, schema: str, *tables: str) -> frozenset[tuple[s
             if there:
                 found |= {(table[-1], *row) for row in connection.execute(f"SELECT id, n FROM {schema}.{table}").fetchall()}
         return frozenset(found)
+
+
+def _postgres(server: PostgresServer, schema: str, name: str, *tables: str) -> dict[str, str]:
+    """Settings of a connector for tables of a schema, which is also the topics' prefix; slot and publication have the name."""
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1", "database.port": str(server.port), "database.user": "admin",
+        "database.password": PASSWORD, "database.dbname": "postgres", "topic.prefix": schema,
+        "plugin.name": "pgoutput", "slot.name": name, "publication.name": name, "publication.autocreate.mode": "filtered",
+        "table.include.list": ",".join(f"{schema}.{table}" for table in tables),
+    }  # fmt: skip
