@@ -14,7 +14,7 @@ from resources.secret_references import output
 
 
 class Vanishing(type(os.environ)):  # type: ignore[misc]
-    """An environment in which DAGSTER_HOME is removed as soon as somebody has seen its name."""
+    """An environment in which DAGSTER_HOME is removed as soon as its name has been read."""
 
     def __getitem__(self, name: str) -> str:
         if name == "DAGSTER_HOME":

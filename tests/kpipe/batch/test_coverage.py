@@ -38,7 +38,7 @@ def fingerprint(*pieces: tuple[int, int, int, tuple[int, ...]]) -> tuple[int, ..
 
 
 def test_a_fingerprint_has_no_record_before_one_that_was_not_hashed() -> None:
-    """Records of many bytes are not all hashed: the next read would find them where it is told that there is none."""
+    """Records of many bytes are not all hashed. The next read finds them, and would report a log that was cut."""
     assert fingerprint((0, 3, 3, (0, 1, 2)), (3, 5, 2, (3, 4))) == (1, 2, 3, 4)
     assert fingerprint((0, 3, 3, (0, 1, 2)), (3, 5, 2, (4,))) == (4,)
     assert fingerprint((0, 3, 3, (2,)), (3, 5, 0, ()), (5, 8, 1, (6,))) == (2, 6)

@@ -159,7 +159,7 @@ def test_nothing_real_changes(
     assert state() == real
     (before, former), (after, groups) = brokers, topics(site)
     assert after == before
-    assert "loaders" in groups <= former, "Kafka removes groups of other tests now and then, and nobody makes one"
+    assert "loaders" in groups <= former, "Kafka removes groups of other tests now and then, and no run makes one"
     assert (site.home.pipelines / "orders.yaml").read_bytes() == definition
     left = {path: path.read_bytes() for path in Path(found["folder"]).rglob("*") if path.is_file()}
     assert not [

@@ -135,7 +135,7 @@ def test_a_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     assert not StopRequests(home, "orders", restarts=True).asked(), "nor those that begin afterwards"
     naps: list[float] = []
     follow.wait(0.02, naps.append)
-    assert all(nap <= 0.02 for nap in naps), "nobody sleeps longer than it should"
+    assert all(nap <= 0.02 for nap in naps), "each sleep is short"
     naps.clear()
 
     def nap(seconds: float) -> None:
@@ -144,6 +144,6 @@ def test_a_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
     follow.wait(1000, nap)
     assert follow.asked() and continuous.asked()
-    assert len(naps) == 1 and naps[0] <= 0.5, "nobody sleeps on once it was asked"
+    assert len(naps) == 1 and naps[0] <= 0.5, "the sleep ends at the request"
     follow.wait(1000, nap)
     assert len(naps) == 1, "nor at all afterwards"
