@@ -15,7 +15,10 @@ from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import parse_type
 from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 
-__all__ = ["NAME", "Also", "Into", "declarations"]
+__all__ = ["NAME", "ONE_BY_ONE", "Also", "Into", "declarations"]
+
+#: Destinations with a commit, and a part of the ledger, for each table.
+ONE_BY_ONE = ("delta", "iceberg", "parquet")
 
 
 class Into(LakeOut, WebhookOut, TopicOut):
@@ -66,6 +69,11 @@ class Into(LakeOut, WebhookOut, TopicOut):
     def by_topic(self) -> bool:
         """True if each topic has a table of its own (kpipe/tables/topic_tables.py)."""
         return is_template(self.table)
+
+    @property
+    def one_by_one(self) -> bool:
+        """True if each topic's table has a commit of its own, so that a batch is not visible at once."""
+        return self.by_topic and self.type in ONE_BY_ONE
 
     @field_validator("table")
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
-from kpipe.tables.topic_tables import one_by_one
 
 __all__ = ["check_cut"]
 
@@ -38,7 +37,7 @@ def check_cut(pipeline: Pipeline) -> None:
         ("source", "on_data_loss"): source.on_data_loss != "fail" and source.on_data_loss,
         ("batch", "max_partitions"): pipeline.batch.max_partitions,
         ("delivery",): pipeline.delivery != "exactly_once" and pipeline.delivery,
-        ("into", "table"): one_by_one(pipeline) and f"{into.table} in {into.type}",
+        ("into", "table"): into.one_by_one and f"{into.table} in {into.type}",
         ("errors", "batch"): pipeline.errors.batch != "fail" and pipeline.errors.batch,
     }
     for field, value in refused.items():

@@ -15,6 +15,7 @@ from kpipe.batch.batch import Batch
 from kpipe.batch.table_write import BatchTables
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.table_template import fill, problem_of
+from kpipe.definition.target import ONE_BY_ONE
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
@@ -22,15 +23,12 @@ from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 
 __all__ = [
-    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "one_by_one",
-    "table_of_topic", "topic_parts",
+    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic", "topic_parts",
 ]  # fmt: skip
 
 
 #: Destinations with one transaction over any number of tables.
 _AT_ONCE = ("duckdb", "postgres", "mysql", "singlestore")
-#: Destinations with a commit, and a part of the ledger, for each table.
-_ONE_BY_ONE = ("delta", "iceberg", "parquet")
 
 
 @runtime_checkable
@@ -48,11 +46,6 @@ class TopicTables(Protocol):
     def topics_written(self) -> Mapping[str, str]:
         """Return the topics that the pipeline has read into tables of their own, each with the newest table, by topic."""
         ...
-
-
-def one_by_one(pipeline: Pipeline) -> bool:
-    """Return whether each topic's table has a commit of its own, so that a batch is not visible at once."""
-    return pipeline.into.by_topic and pipeline.into.type in _ONE_BY_ONE
 
 
 def batch_tables(pipeline: Pipeline, batch: Batch) -> BatchTables:
@@ -128,10 +121,10 @@ def check_by_topic(pipeline: Pipeline) -> None:
     if not pipeline.into.by_topic:
         return
     into, where = pipeline.into, f"pipeline {pipeline.name}: into.table {pipeline.into.table}"
-    if into.type not in (*_AT_ONCE, *_ONE_BY_ONE):
+    if into.type not in (*_AT_ONCE, *ONE_BY_ONE):
         raise NotAvailable(
             f"{where}: a table for each topic is not available for into.type {into.type}",
-            f"use into.type: {', '.join((*_AT_ONCE, *_ONE_BY_ONE))}; or one pipeline for each topic",
+            f"use into.type: {', '.join((*_AT_ONCE, *ONE_BY_ONE))}; or one pipeline for each topic",
         ).about("into", "table")
     if into.audit:
         raise NotAvailable(
