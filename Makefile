@@ -47,7 +47,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	  && $(PY) -m resources.java \
 	  || echo "WARNING: no Java could be installed; Spark needs one -> install Java 17 or newer" >&2; }
 	@echo "Preparing a class archive, with which Spark starts faster"
-	@$(PY) -m resources.spark.driver.class_archive_maker || echo "WARNING: Spark will start slower" >&2
+	@$(PY) -m resources.spark.jvm.class_archive_maker || echo "WARNING: Spark will start slower" >&2
 	@touch $@
 
 # Apart from the rest: without the jars everything but the local broker works, and the next `make install` tries again.

@@ -93,7 +93,7 @@ class SparkResource:
 
     def context(self) -> SparkContext:
         """Return the SparkContext of this process; start it on the first call, with KPIPE_SPARK=service, too."""
-        from resources.spark.driver.session import start
+        from resources.spark.jvm.session import start
 
         return start(Home.at(self.home).path, self.master, self.spark_config)
 
@@ -137,7 +137,7 @@ class SparkResource:
         With KPIPE_SPARK=service, let the service start its JVM. A failure is reported by the first batch.
         """
         from kpipe_assets.runs.run_spark import service_spark
-        from resources.spark.driver.scheduling import warm
+        from resources.spark.workers.warm_up import warm
 
         service = service_spark(Home.at(self.home))
         if service is None:

@@ -20,7 +20,7 @@ from resources.dev_broker import broker as dev_broker
 from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
-from resources.spark.driver import class_archive
+from resources.spark.jvm import class_archive
 from tests import crossed, hangs, ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection

@@ -16,8 +16,8 @@ from bench.contenders.pipelines import pipeline
 from kpipe.planning.planner import Idle, Limits, plan
 from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.spark.driver.scheduling import warm
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
+from resources.spark.workers.warm_up import warm
 
 
 def main() -> None:

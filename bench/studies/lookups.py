@@ -82,7 +82,7 @@ def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
     from resources.duckdb_engine.expression_checks import checked_selection
     from resources.lookups.broadcasts import Broadcasts
     from resources.lookups.loader import Lookups
-    from resources.spark.driver.session import start
+    from resources.spark.jvm.session import start
 
     pipeline = Pipeline.model_validate(
         {

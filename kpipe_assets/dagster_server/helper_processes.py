@@ -13,7 +13,7 @@ from typing import Any
 
 from dagster._core.execution import compute_logs
 
-from resources.spark.driver.jvm_launch import environment
+from resources.spark.jvm.jvm_launch import environment
 
 __all__ = ["close_runs", "scrub_output_helpers", "start_tracker"]
 
@@ -24,7 +24,7 @@ _FIRST = (
 
 
 def scrub_output_helpers() -> None:
-    """Start helpers that copy output with the same variables as Spark's processes (resources/spark/driver/jvm_launch.py)."""
+    """Start helpers that copy output with the same variables as Spark's processes (resources/spark/jvm/jvm_launch.py)."""
 
     def popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, **{"env": environment(os.environ), **more})

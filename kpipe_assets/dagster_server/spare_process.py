@@ -71,7 +71,7 @@ def _prepare(module: str | None) -> None:
     from kpipe_assets.dagster_resources import SparkResource
     from resources.home import Home
     from resources.spark.cluster.master import SWITCH, chosen, is_local
-    from resources.spark.driver import early_start
+    from resources.spark.jvm import early_start
 
     own = not os.environ.get(SWITCH)
     if own and is_local(chosen()):  # an idle application would occupy a cluster

@@ -102,8 +102,8 @@ def run_pipeline(
     Raises:
         KpipeError: the run failed; the summary has been printed.
     """
-    from resources.spark.driver import early_start
-    from resources.spark.driver.session import start, start_early, started
+    from resources.spark.jvm import early_start
+    from resources.spark.jvm.session import start, start_early, started
 
     totals, began, reported, service = Totals(), time.monotonic(), started(), service_spark(home)
     stop = stop or Stop()

@@ -40,6 +40,6 @@ def run_spark(home: Home) -> Callable[[], SparkContext | BatchRunner]:
     service = service_spark(home)
     if service is not None:
         return lambda: service
-    from resources.spark.driver.session import start
+    from resources.spark.jvm.session import start
 
     return lambda: start(home.path)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from resources.home import Home
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -25,7 +25,7 @@ from kpipe_assets.runs.runner import Run
 from kpipe_assets.statements.seek import alter, backfill
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.spark.driver import scheduling
+from resources.spark.workers import warm_up
 from tests.combinations import reasons
 from tests.combinations.crashes import FAULT, Fault, Killed
 from tests.combinations.example import NAME, Definition, Event, Example, build, edited, extend, place_of
@@ -86,7 +86,7 @@ class Course:
             stack.enter_context(in_worker())
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             patch.setattr(Home, "pipeline", lambda *_: self._read)
-            patch.setattr(scheduling, "_settle", lambda: None)  # it would freeze this process's objects
+            patch.setattr(warm_up, "settle", lambda: None)  # it would freeze this process's objects
             try:
                 self._check()
                 self.site.prepare(self.definition)

@@ -14,7 +14,7 @@ from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
 from resources.home import Home
 from resources.java import JavaHome
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 from tests.commandline import Kpipe
 from tests.kpipe_assets.fakes import World
 

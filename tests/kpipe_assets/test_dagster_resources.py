@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from kpipe_assets.dagster_resources import SparkResource
 from resources.home import Home
-from resources.spark.driver import early_start
+from resources.spark.jvm import early_start
 
 home = Home.at(sys.argv[1]).make()
 spark = SparkResource(home=str(home.path), master="local[1]", spark_config={"spark.hadoop.of.the.user": "1"})
@@ -57,7 +57,7 @@ def test_an_early_start_that_fails_is_reported_by_the_first_use(tmp_path: Path) 
 import sys
 from kpipe.errors import KpipeError
 from resources.home import Home
-from resources.spark.driver import early_start, session
+from resources.spark.jvm import early_start, session
 start = lambda: session.start(Home.at(sys.argv[1]).path, "local[1]", {"spark.driver.memory": "no size"})
 early_start.begin(start)
 early_start.wait()

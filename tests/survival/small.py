@@ -26,7 +26,7 @@ from kpipe.batch.batch import Committed
 from kpipe.errors import KpipeError
 from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.spark.driver import transport_security
+from resources.spark.jvm import transport_security
 
 
 class Context:

@@ -87,7 +87,7 @@ sys.stdout.buffer.write(b"".join(run(program, [])))
 DRIVER = """
 import os, sys
 from pathlib import Path
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 from transforms import Program, run
 
 spy, folder = sys.argv[2:]

@@ -1,1 +1,1 @@
-"""The driver's side of Spark: session, stager, what is shipped to workers."""
+"""The driver's side of a batch: split it, run its tasks, collect reports; what is shipped to workers."""

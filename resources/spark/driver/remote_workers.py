@@ -20,7 +20,7 @@ from resources.object_store.open_file import opened
 from resources.object_store.uri import is_remote
 from resources.spark.cluster.executors import attended, slots, there
 from resources.spark.driver.scheduling import SMALLEST_PIECE, lost, run_pieces, share_out, without_python
-from resources.spark.driver.transport_security import check_private
+from resources.spark.jvm.transport_security import check_private
 from resources.spark.task.host_check import NOT_SHARED, here
 from resources.spark.task.task_spec import JobSpec
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, LogTruncated, WorkerLost
-from resources.spark.driver import transport_security, worker_retirement
+from resources.spark.jvm import transport_security
 from resources.spark.task.task_spec import Failure, JobSpec
+from resources.spark.workers import warm_up, worker_retirement
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-__all__ = ["SMALLEST_PIECE", "Moved", "choose_pool", "lost", "run_pieces", "share_out", "warm", "without_python"]
+__all__ = ["SMALLEST_PIECE", "Moved", "choose_pool", "lost", "run_pieces", "share_out", "without_python"]
 
 # A shorter piece is not split further: opening a consumer takes about as long as reading so many records (20 ms).
 SMALLEST_PIECE = 20_000
@@ -130,31 +130,8 @@ def without_python(doing: str, host: str, message: str) -> KpipeError | None:
     )
 
 
-def warm(context: SparkContext) -> None:
-    """Run one empty task on each core, so that Python workers have started and imported their modules (some 2 s)."""
-    cores = context.defaultParallelism
-    context.parallelize(range(cores), cores).mapPartitions(_import_worker).collect()
-
-
 class Moved(Exception):
     """A task could not reach something from its host; raised so that Spark retries the task on another one."""
-
-
-def _import_worker(items: Iterable[int]) -> Iterator[int]:
-    _settle()
-    yield sum(items)  # Spark does not reuse a worker that has not read all of its input
-
-
-@cache
-def _settle() -> None:
-    """Freeze what this worker has imported: PySpark collects garbage after each task, which takes 20 ms otherwise.
-
-    Once in a worker: `gc.get_freeze_count` visits every frozen object, which took a quarter of a small batch's CPU time.
-    """
-    from resources.spark.task import range_task  # noqa: F401  imported to be frozen
-
-    gc.collect()
-    gc.freeze()
 
 
 def _task(job: JobSpec, pieces: Sequence[Piece], none: Iterable[Any]) -> Iterator[RangeReport | Failure]:
@@ -169,7 +146,7 @@ def _task(job: JobSpec, pieces: Sequence[Piece], none: Iterable[Any]) -> Iterato
 
     from resources.spark.task import range_task
 
-    _settle()
+    warm_up.settle()
     if not worker_retirement.is_due():
         deque(none, maxlen=0)
     context = TaskContext.get()

@@ -22,7 +22,7 @@ from kpipe.batch.host_stats import Work
 from kpipe.errors import KpipeError, WorkerLost
 from resources.home import Home
 from resources.spark.driver.batch_runner import BatchRunner
-from resources.spark.driver.scratch_folders import sockets, sweep
+from resources.spark.jvm.scratch_folders import sockets, sweep
 from resources.spark.service import address_file, protocol
 from resources.spark.service.protocol import Answer, Environment, Request
 

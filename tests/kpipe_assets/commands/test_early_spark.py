@@ -19,7 +19,7 @@ BEGIN = """
 import os, sys, time
 from pathlib import Path
 import psutil
-from resources.spark.driver.session import start_early
+from resources.spark.jvm.session import start_early
 
 start_early(Path(os.environ["KPIPE_HOME"]))
 while not any("java" in child.name() for child in psutil.Process().children()):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from resources.spark.driver import scheduling, worker_retirement
+from resources.spark.driver import scheduling
 from resources.spark.task import range_task
+from resources.spark.workers import worker_retirement
 from tests.kpipe_assets.service.serving import until
 from tests.processes import is_running
 

@@ -8,7 +8,7 @@ import pytest
 
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
 from resources.spark.cluster.master import check, driver_address, is_local
-from resources.spark.driver.spark_settings import settings
+from resources.spark.jvm.spark_settings import settings
 
 
 @pytest.mark.parametrize(

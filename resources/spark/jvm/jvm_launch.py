@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from resources import native
 from resources.secret_references import passes
-from resources.spark.driver.class_archive import ClassArchive
+from resources.spark.jvm.class_archive import ClassArchive
 
 __all__ = ["DENY_ATTACH", "environment", "options", "started_clean"]
 

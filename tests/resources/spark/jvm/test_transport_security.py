@@ -17,7 +17,7 @@ from resources.java import JavaHome
 from resources.object_store.config import StoreAccess
 from resources.schema_registry.config import Access
 from resources.secrets import Secret
-from resources.spark.driver.transport_security import ALLOW_PLAINTEXT, check_private
+from resources.spark.jvm.transport_security import ALLOW_PLAINTEXT, check_private
 from resources.spark.task.task_spec import JobSpec, ProgramSpec
 from tests.patience import longer
 
@@ -29,7 +29,7 @@ import json, os, socket, struct, sys
 from pathlib import Path
 import psutil
 from pyspark import SparkConf, SparkContext
-from resources.spark.driver import session, spark_settings
+from resources.spark.jvm import session, spark_settings
 
 asked = spark_settings.settings(Path(sys.argv[1]), "local[1]") | json.loads(sys.argv[2])
 patience_s = float(sys.argv[3])

@@ -11,12 +11,12 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 from resources.java import find_java
-from resources.spark.driver import jvm_launch
-from resources.spark.driver.class_archive import ClassArchive, applies, find_archive, in_home
+from resources.spark.jvm import jvm_launch
+from resources.spark.jvm.class_archive import ClassArchive, applies, find_archive, in_home
 
 __all__ = ["archive_for", "spark_home"]
 
-_MAKER = "resources.spark.driver.class_archive_maker"  # a process of its own: it starts Spark as sessions do
+_MAKER = "resources.spark.jvm.class_archive_maker"  # a process of its own: it starts Spark as sessions do
 
 
 def spark_home() -> Path:

@@ -16,9 +16,9 @@ from resources import native
 from resources.java import JavaHome
 from resources.object_store.clients import forget, store, use
 from resources.object_store.s3 import S3Store
-from resources.spark.driver.jvm_launch import environment
 from resources.spark.driver.remote_workers import stored
-from resources.spark.driver.spark_settings import settings
+from resources.spark.jvm.jvm_launch import environment
+from resources.spark.jvm.spark_settings import settings
 from resources.spark.task.range_task import run
 from resources.spark.task.task_spec import JobSpec
 from tests.cases import each_case
@@ -112,7 +112,7 @@ def test_a_library_that_users_preload_is_in_the_jvm_and_its_workers_cannot_be_re
     code = f"""
 import os
 from pathlib import Path
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 context = start(Path({str(tmp_path / "home")!r}), "local[1]")
 java = context._jvm.java
 maps = str(list(java.nio.file.Files.readAllLines(java.io.File("/proc/self/maps").toPath())))
@@ -136,8 +136,8 @@ def test_options_of_the_user_leave_the_jvm_closed(tmp_path: Path, java: JavaHome
     code = f"""
 from pathlib import Path
 from pyspark import SparkConf, SparkContext
-from resources.spark.driver.session import prepared
-from resources.spark.driver.spark_settings import settings
+from resources.spark.jvm.session import prepared
+from resources.spark.jvm.spark_settings import settings
 home = Path({str(tmp_path / "home")!r})
 asked = {{**settings(home, "local[1]"), "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dof.the.user=1"}}
 with prepared(home, asked):

@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 
 from resources import native
 from resources.java import JavaHome
-from resources.spark.driver import class_archive_lookup, class_archive_maker
-from resources.spark.driver.class_archive import (
+from resources.spark.jvm import class_archive_lookup, class_archive_maker
+from resources.spark.jvm.class_archive import (
     CLASSES,
     COMMAND,
     MAIN,
@@ -32,7 +32,7 @@ from resources.spark.driver.class_archive import (
     in_home,
     installed,
 )
-from resources.spark.driver.jvm_launch import _direct, options, started_clean
+from resources.spark.jvm.jvm_launch import _direct, options, started_clean
 from tests.cases import each_case
 
 STORED = ["java", "-cp", "conf:jars/*", "-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", MAIN, "pyspark-shell"]
@@ -173,7 +173,7 @@ def test_its_process_gets_no_credentials_and_its_own_session(tmp_path: Path, mon
     assert process is not None and process.wait(300) == 0
     said = answer.read_text()
     assert "the-secret" not in said
-    assert f"arguments -m resources.spark.driver.class_archive_maker {tmp_path / 'cache'}" in said
+    assert f"arguments -m resources.spark.jvm.class_archive_maker {tmp_path / 'cache'}" in said
     assert f"PATH={os.environ['PATH']}" in said
 
 
@@ -189,7 +189,7 @@ def test_a_failure_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 CODE = """
 import os, sys
 from pathlib import Path
-from resources.spark.driver import class_archive_lookup, session
+from resources.spark.jvm import class_archive_lookup, session
 sys.prefix = sys.argv[1]
 class_archive_lookup._spawn = lambda folder: print("makes one in", folder)
 context = session.start(Path(sys.argv[2]), "local[1]")
@@ -207,7 +207,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     prefix = tmp_path_factory.mktemp("made")
     folder = prefix / "share" / "kpipe" / "class_archives"
     environ = {"PATH": os.environ["PATH"], "HOME": str(prefix), "JAVA_HOME": str(java.path)}
-    command = [sys.executable, "-m", "resources.spark.driver.class_archive_maker", str(folder)]
+    command = [sys.executable, "-m", "resources.spark.jvm.class_archive_maker", str(folder)]
     ours = INSTALLED / archive_key(java.path, class_archive_lookup.spark_home())
     if request.param == "installed" and ours.is_dir():
         shutil.copytree(ours, folder / ours.name)

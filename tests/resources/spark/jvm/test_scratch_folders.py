@@ -10,12 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from resources.spark.driver.scratch_folders import scratch, sockets, sweep
+from resources.spark.jvm.scratch_folders import scratch, sockets, sweep
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from resources.spark.driver.scratch_folders import scratch, sockets
+from resources.spark.jvm.scratch_folders import scratch, sockets
 folder = scratch(Path(sys.argv[1]))
 (folder / "blockmgr").mkdir()
 print(folder.name, sockets(Path(sys.argv[1])), flush=True)

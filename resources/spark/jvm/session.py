@@ -15,10 +15,10 @@ from kpipe.process_isolation import deny_tracing
 from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, yarn
 from resources.spark.cluster.master import chosen, is_local
-from resources.spark.driver import early_start, jvm_launch
-from resources.spark.driver.class_archive_lookup import archive_for
-from resources.spark.driver.scratch_folders import sweep
-from resources.spark.driver.spark_settings import settings
+from resources.spark.jvm import early_start, jvm_launch
+from resources.spark.jvm.class_archive_lookup import archive_for
+from resources.spark.jvm.scratch_folders import sweep
+from resources.spark.jvm.spark_settings import settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

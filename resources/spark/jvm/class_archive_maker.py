@@ -1,4 +1,4 @@
-"""Make the class archive of this environment's Java and Spark: `python -m resources.spark.driver.class_archive_maker [FOLDER]`.
+"""Make the class archive of this environment's Java and Spark: `python -m resources.spark.jvm.class_archive_maker [FOLDER]`.
 
 `make install` and the image run it without FOLDER. Where they did not, the first process that has used Spark runs it when it
 ends, for the home. HotSpot dumps classes when a JVM ends, and only one without kpipe's agent. So it takes a JVM of its own,
@@ -21,12 +21,12 @@ from typing import Any
 
 from kpipe.errors import KpipeError
 from resources.java import find_java, spark_environment
-from resources.spark.driver import jvm_launch
-from resources.spark.driver.class_archive import CLASSES, COMMAND, MAIN, SWITCH, archive_key, installed
-from resources.spark.driver.class_archive_lookup import spark_home
-from resources.spark.driver.scheduling import warm
-from resources.spark.driver.session import prepared
-from resources.spark.driver.spark_settings import settings
+from resources.spark.jvm import jvm_launch
+from resources.spark.jvm.class_archive import CLASSES, COMMAND, MAIN, SWITCH, archive_key, installed
+from resources.spark.jvm.class_archive_lookup import spark_home
+from resources.spark.jvm.session import prepared
+from resources.spark.jvm.spark_settings import settings
+from resources.spark.workers.warm_up import warm
 
 __all__ = ["launcher_command", "make"]
 

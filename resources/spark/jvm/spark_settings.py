@@ -9,8 +9,8 @@ from pathlib import Path
 from kpipe import failpoints
 from resources.spark.cluster import python_environment
 from resources.spark.cluster.master import check, driver_address, is_local
-from resources.spark.driver import jvm_launch, transport_security
-from resources.spark.driver.scratch_folders import scratch, sockets
+from resources.spark.jvm import jvm_launch, transport_security
+from resources.spark.jvm.scratch_folders import scratch, sockets
 
 __all__ = ["settings"]
 
@@ -73,7 +73,7 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms32m",
         # Spark puts these before `extraJavaOptions`, also where the user has set some.
         "spark.driver.defaultJavaOptions": jvm_launch.options(scratch(home)),
-        "spark.python.daemon.module": "resources.spark.driver.python_daemon",
+        "spark.python.daemon.module": "resources.spark.workers.python_daemon",
         "spark.python.worker.reuse": "true",
         # Spark checks every 2 s whether a task was cancelled, then waits for so long before it kills the task's worker. Nothing
         # that a task has written is used without its report.

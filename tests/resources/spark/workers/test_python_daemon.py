@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from resources.java import JavaHome
-from resources.spark.driver.python_daemon import unzipped
+from resources.spark.workers.python_daemon import unzipped
 
 # Threads of libraries whose handlers make a fork safe (pthread_atfork(3)): jemalloc's background thread.
 SAFE = {"jemalloc_bg_thd"}
 
 THREADS = """
 import gc, os, sys, threading
-from resources.spark.driver.python_daemon import preload
+from resources.spark.workers.python_daemon import preload
 preload()
 tasks = os.listdir("/proc/self/task")
 names = {open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks if int(task) != os.getpid()}
@@ -57,7 +57,7 @@ def test_pyspark_is_imported_from_its_folder_only_if_its_zip_is_of_that_installa
 IN_WORKERS = """
 import gc, os, sys, time
 from pathlib import Path
-from resources.spark.driver import session
+from resources.spark.jvm import session
 meeting = Path(sys.argv[2])  # of both workers: one may do both tasks before the other has started
 context = session.start(Path(sys.argv[1]), "local[2]")
 def look(items):

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from resources.java import JavaHome
-from resources.spark.driver.session import started
+from resources.spark.jvm.session import started
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +19,7 @@ _KILLED_ONCE = """
 from pathlib import Path
 import pyspark.core.context as context
 from kpipe.errors import KpipeError
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 
 launch, jvms = context.launch_gateway, []
 
@@ -44,7 +44,7 @@ _CAREFUL = """
 import signal
 from pathlib import Path
 import pyspark.java_gateway as java_gateway
-from resources.spark.driver.session import start
+from resources.spark.jvm.session import start
 
 popen, given = java_gateway.Popen, []
 java_gateway.Popen = lambda command, **more: given.append(more) or popen(command, **more)
