@@ -46,6 +46,7 @@ class Books:
         left_out: places that were skipped or lost, with the kind of the commit that did it.
         read_at: rows that landed, with the numbers of cuts that their records came after: with `at_least_once` a row may land
             from both logs. Without those below a decision.
+        landed_at: the same with those below a decision: a run that began before one may still find the log cut below it.
         found_cut: partitions of which a run has found that their log was cut, and no operator has decided about it.
     """
 
@@ -54,6 +55,7 @@ class Books:
     advanced: Counter[Place]
     left_out: dict[Place, str]
     read_at: dict[Place, frozenset[int]] = field(default_factory=dict)
+    landed_at: dict[Place, frozenset[int]] = field(default_factory=dict)
     found_cut: frozenset[int] = frozenset()
 
     @classmethod
@@ -147,7 +149,7 @@ class Oracle:
         self, books: Books, after: World, kind: str, ranges: Iterable[tuple[int, int, int]], old: Lanes, new: Lanes
     ) -> tuple[Books, list[str]]:
         """Judge whether ranges continue what was read below them, and whether a log that is called cut is one."""
-        found, known, cut = [], dict(books.read_at), set(books.found_cut)
+        found, known, ever, cut = [], dict(books.read_at), dict(books.landed_at), set(books.found_cut)
         if kind in ("batch", "rows"):
             fresh = {(p, at): key // STEP for p, at, key in after.rows()}
             for p, start, end in ranges:
@@ -155,15 +157,16 @@ class Oracle:
                 below = max((at for q, at in known if q == p and start - NEAR <= at < start), default=None)
                 if mine and below is not None and generation(after.cuts[p], below, min(mine.items())[1]) not in known[p, below]:
                     found.append(f"cut: {kind} begins at {p}:{start}, behind records of another log")
-                known |= {(p, at): known.get((p, at), frozenset()) | {number} for at, number in mine.items()}
+                for seen in (known, ever):
+                    seen |= {(p, at): seen.get((p, at), frozenset()) | {number} for at, number in mine.items()}
         elif kind == "cut":
             cut |= {p for p, _, text in after.tails() if " cut " in text}
-            same = [p for p in cut if all({generation(after.cuts[p], at)} == n for (q, at), n in known.items() if p == q)]
+            same = [p for p in cut if all({generation(after.cuts[p], at)} == n for (q, at), n in ever.items() if p == q)]
             found += [f"cut: the log of {p} is as it was read" for p in same]
         elif kind in DECIDED:
             moved = {lane[0] for lane in set(old) ^ set(new)} | (cut - {p for p, _, text in after.tails() if " cut " in text})
             known, cut = {place: n for place, n in known.items() if place[0] not in moved}, cut - moved
-        return replace(books, read_at=known, found_cut=frozenset(cut)), found
+        return replace(books, read_at=known, landed_at=ever, found_cut=frozenset(cut)), found
 
     def _newest(self, world: World, shown: set[Place]) -> list[str]:
         want: dict[int, Place] = {}

@@ -54,6 +54,8 @@ SMALL = (
            actors=((("run", 1), ("run", 2)), (("cut", 0, 1),)), faults=("killed",), budget=1),
     _named(_TWO, "a log that is cut, and SET OFFSETS", ends=((0, 4),),
            actors=((("run", 3),), (("cut", 0, 2), ("offsets", 0, 4), ("run", 1)))),
+    _named(_TWO, "a log that is cut, and SET OFFSETS while a run reads", ends=((0, 2),), records_loss=True,
+           actors=((("run", 2), ("run", 1)), (("cut", 0, 0), ("offsets", 0, 3)))),
     _named(_TWO, "a log that is cut, and SET OFFSETS REREAD", ends=((0, 4),),
            actors=((("run", 2),), (("cut", 0, 1), ("reread", 0, 1), ("run", 1)))),
     _named(_TWO, "a receiver of requests", sends=True, ends=((0, 4),), faults=FAULTS, budget=2),
