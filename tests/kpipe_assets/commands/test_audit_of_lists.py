@@ -22,7 +22,7 @@ def test_rows_of_lists_are_told_from_duplicates(
     write(name, [b"{}"] * 3)
     with duckdb.connect(str(file)) as connection:
         connection.execute("CREATE TABLE lines (_partition INT, _offset BIGINT, n INT)")
-        connection.execute("INSERT INTO lines SELECT 0, at, n FROM range(3) AS t(at), range(1, 3) AS s(n)")
+        connection.execute("INSERT INTO lines SELECT 0, t.o, s.n FROM range(3) AS t(o), range(1, 3) AS s(n)")
 
     def audit(*options: str, status: int = 0) -> Any:
         place = ("--type", "duckdb", "--database", str(file), "--table", "lines")
