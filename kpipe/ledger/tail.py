@@ -149,9 +149,9 @@ class Tail:
     def difference(self, found: Mapping[int, str], required: Callable[[], int], epoch: int = -1) -> Difference | None:
         """Compare with the records in the log.
 
-        A missing record before one that is unchanged was removed by compaction, whatever `cleanup.policy` is now: a cut log has
-        other records behind the cut. So were missing last records if no leader was elected since, as long as nothing is there
-        instead of them.
+        A missing record before an unchanged record was removed by compaction, whatever `cleanup.policy` is now: a cut log has
+        other records behind the cut. So were missing last records if no leader was elected since, unless other records took
+        their offsets.
 
         Args:
             found: hashes of the records from `start` on, by offset; those behind the end do not count.

@@ -126,7 +126,7 @@ class TableNames:
 
     Attributes:
         pipeline: the definition.
-        destination: is asked once for each new topic, because the answer takes a query of the history.
+        destination: queried once for each new topic, because the query reads the history.
     """
 
     pipeline: Pipeline
