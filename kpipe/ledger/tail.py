@@ -146,7 +146,9 @@ class Tail:
             return None
         return self if len(records) == len(self.records) else self.made(self.end, records, self.epoch, self.state)
 
-    def difference(self, found: Mapping[int, str], required: Callable[[], int], epoch: int = -1) -> Difference | None:
+    def difference(
+        self, found: Mapping[int, str], required: Callable[[], int], epoch: int = -1, compacted: bool = True
+    ) -> Difference | None:
         """Compare with the records in the log.
 
         A missing record before an unchanged record was removed by compaction, whatever `cleanup.policy` is now: a cut log has
@@ -158,6 +160,7 @@ class Tail:
             required: returns the offset from which on no record may be missing: the log start, or the end if the log is
                 compacted. Called only if records are missing, and nothing else explains it.
             epoch: leader epoch of the partition now; -1: unknown.
+            compacted: whether a record can have been removed between others; a split of a source keeps all.
 
         Returns:
             The first difference; None if the log continues what was read.
@@ -167,7 +170,7 @@ class Tail:
             if known.get(offset) != now:
                 return Difference(offset, known.get(offset, ""), now)
         unchanged = max(known.keys() & found.keys(), default=-1)
-        missing = [offset for offset in known if offset > unchanged]
+        missing = [offset for offset in known if offset not in found and (offset > unchanged or not compacted)]
         if not missing or 0 <= self.epoch == epoch:
             return None
         first = required()

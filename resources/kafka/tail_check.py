@@ -61,7 +61,7 @@ class TailCheck:
         after, self._after = self._after, None
         if after is None:
             return
-        found = after.difference({at: hash for at, hash, _ in self._early}, self._required, self._epoch)
+        found = after.difference({at: hash for at, hash, _ in self._early}, self._required, self._epoch, self._requests.compacts)
         if found is not None:
             raise after.error(partition, found, self._epoch)
 

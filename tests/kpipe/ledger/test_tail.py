@@ -50,6 +50,8 @@ def test_a_missing_record_is_one_unless_the_log_starts_behind_it_or_is_compacted
 def test_a_missing_record_before_an_unchanged_one_is_none(found: dict[int, str]) -> None:
     """The policy may have had compact only between two runs."""
     assert TAIL.difference(found, nothing_missing, 4) is None
+    first = next(offset for offset, _ in TAIL.records if offset not in found)
+    assert TAIL.difference(found, lambda: 0, compacted=False) == Difference(first, dict(TAIL.records)[first], "")
 
 
 @pytest.mark.parametrize("found", [{15: "a", 16: "b"}, {15: "a"}, {16: "b"}, {}])
