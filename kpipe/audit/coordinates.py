@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kpipe.errors import InvalidPipeline
 
@@ -47,25 +47,37 @@ class Column:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Columns that identify a record.
+    """Columns that identify a record, or a row of a record.
 
     Attributes:
         partition, offset: of the record.
         topic: name of its topic; None: the table contains rows of one topic.
+        number: of the row in its record; None: a record has one row.
     """
 
     partition: Column
     offset: Column
     topic: Column | None = None
+    number: Column | None = None
 
     @property
     def all(self) -> tuple[Column, ...]:
-        """Partition, offset, and the topic if there is one."""
-        return (self.partition, self.offset) if self.topic is None else (self.partition, self.offset, self.topic)
+        """Partition, offset, the number if there is one, and the topic if there is one."""
+        return (*self.named.values(), *([] if self.topic is None else [self.topic]))
+
+    @property
+    def named(self) -> Mapping[str, Column]:
+        """Columns of the report's rows, by their names there."""
+        number = {} if self.number is None else {"number": self.number}
+        return {"partition": self.partition, "offset": self.offset, **number}
 
 
 def find_coordinates(
-    fields: Fields, partition: str | None = None, offset: str | None = None, topic: str | None = None
+    fields: Fields,
+    partition: str | None = None,
+    offset: str | None = None,
+    topic: str | None = None,
+    number: str | None = None,
 ) -> Coordinates:
     """Return the columns that the options name, or those of the only known layout that the table has.
 
@@ -74,10 +86,16 @@ def find_coordinates(
         partition: name of the column, `COLUMN` or `COLUMN.FIELD`; None: by a known layout.
         offset: the same.
         topic: the same; empty: ignore a topic column.
+        number: the same, of the row in its record; None: a record has one row.
 
     Raises:
         InvalidPipeline: a column does not exist, or no layout matches, or more than one does.
     """
+    found = _found(fields, partition, offset, topic)
+    return found if number is None else replace(found, number=_named(fields, number))
+
+
+def _found(fields: Fields, partition: str | None, offset: str | None, topic: str | None) -> Coordinates:
     if (partition is None) != (offset is None):
         raise InvalidPipeline("--partition-column and --offset-column: expected both, found one", "name both columns")
     if partition is not None and offset is not None:

@@ -108,6 +108,8 @@ class Notes:
         undecided: at or above the last stable offset, below the high watermark.
         beyond: at or above the high watermark.
         inside: in the audited range.
+        further: of records with several rows, all but one each.
+        misnumbered: records in the audited range whose rows are not numbered once each; no class of rows.
     """
 
     total: int = 0
@@ -120,11 +122,13 @@ class Notes:
     undecided: int = 0
     beyond: int = 0
     inside: int = 0
+    further: int = 0
+    misnumbered: int = 0
 
     @property
     def accounted(self) -> int:
         """Return the sum of all classes, which must equal `total`."""
-        return sum(value for name, value in vars(self).items() if name != "total")
+        return sum(value for name, value in vars(self).items() if name not in ("total", "misnumbered"))
 
 
 @dataclass
@@ -211,6 +215,9 @@ class Summary:
         notes, found = self.notes, []
         if notes.invalid:
             found.append(f"{notes.invalid:,} rows: partition or offset is NULL, negative or not an integer, or the topic is NULL")
+        if notes.misnumbered:
+            records = "record" if notes.misnumbered == 1 else "records"
+            found.append(f"{notes.misnumbered:,} {records}: rows are not numbered once each, without a gap, from 0 or 1")
         if notes.other_partition:
             found.append(f"{notes.other_partition:,} rows of partitions that the topic does not have")
         if notes.undecided and self.isolation == "read_committed":

@@ -39,7 +39,7 @@ from kpipe.planning.start_offsets import fixed_start
 from kpipe.planning.transaction_planner import planner_of
 from kpipe.run_events import Decisions, Event, Seen
 from kpipe.tables.multi_table import fans_out
-from kpipe.tables.topic_tables import batch_tables, check_names
+from kpipe.tables.topic_tables import TableNames, batch_tables
 from kpipe.tables.upsert import KeyRule, rows_first
 from kpipe.topics import Part, TopicSnapshot
 from kpipe.verification.commit_order import check_order, why_in_order
@@ -95,6 +95,7 @@ class Ingest:
         )  # fmt: skip
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
         self.sizes = BatchSize(self.destination, self.pipeline.batch, self.pipeline.source.most_offsets)
+        self.names = TableNames(self.pipeline, self.destination)
         self.delivery = self._delivery()
         read = self.survey.read_ledger
         self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read, self.on_event)
@@ -223,9 +224,9 @@ class Ingest:
         Raises:
             KpipeError: they do not match, or a decision could not be committed.
         """
-        check_names(self.pipeline, observed.snapshot.names)
+        self.names.check(observed.snapshot.names)
         snapshot, ledger = self.survey.reconcile(observed.snapshot, observed.ledger)
-        check_names(self.pipeline, snapshot.names)  # it may have been read again
+        self.names.check(snapshot.names)  # it may have been read again
         ledger = self.isolation.record(ledger, self.survey)
         check_chosen(self.pipeline, self.only, snapshot, ledger)
         check_order(self.pipeline, ledger, snapshot.partitions)

@@ -66,7 +66,9 @@ class Difference:
         """Return what was found at the offset."""
         if not self.before:
             return f"a record at offset {self.offset}, where none was when it was read"
-        return f"{'another' if self.now else 'no'} record at offset {self.offset}"
+        if self.now:
+            return f"another record at offset {self.offset}"
+        return f"no record at offset {self.offset}, which compaction removes only while cleanup.policy has compact"
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,21 @@ class Tail:
             return None
         return self if len(records) == len(self.records) else self.made(self.end, records, self.epoch, self.state)
 
-    def difference(self, found: Mapping[int, str], required: Callable[[], int]) -> Difference | None:
+    def difference(
+        self, found: Mapping[int, str], required: Callable[[], int], epoch: int = -1, compacted: bool = True
+    ) -> Difference | None:
         """Compare with the records in the log.
+
+        A missing record before an unchanged record was removed by compaction, whatever `cleanup.policy` is now: a cut log has
+        other records behind the cut. So were missing last records if no leader was elected since, unless other records took
+        their offsets.
 
         Args:
             found: hashes of the records from `start` on, by offset; those behind the end do not count.
             required: returns the offset from which on no record may be missing: the log start, or the end if the log is
-                compacted. Called only if records are missing.
+                compacted. Called only if records are missing, and nothing else explains it.
+            epoch: leader epoch of the partition now; -1: unknown.
+            compacted: whether a record can have been removed between others; a split of a source keeps all.
 
         Returns:
             The first difference; None if the log continues what was read.
@@ -159,8 +169,11 @@ class Tail:
         for offset, now in sorted(item for item in found.items() if item[0] < self.end):
             if known.get(offset) != now:
                 return Difference(offset, known.get(offset, ""), now)
-        missing = [offset for offset in known if offset not in found]
-        first = required() if missing else 0
+        unchanged = max(known.keys() & found.keys(), default=-1)
+        missing = [offset for offset in known if offset not in found and (offset > unchanged or not compacted)]
+        if not missing or 0 <= self.epoch == epoch:
+            return None
+        first = required()
         return next((Difference(offset, known[offset], "") for offset in missing if offset >= first), None)
 
     def error(self, source: str, found: Difference, epoch: int = -1) -> LogTruncated:

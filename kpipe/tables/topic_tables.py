@@ -8,7 +8,8 @@ only. The ledger's ranges name the table that they were written to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from kpipe.batch.batch import Batch
@@ -23,7 +24,8 @@ from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 
 __all__ = [
-    "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic", "topic_parts",
+    "TableNames", "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic",
+    "topic_parts",
 ]  # fmt: skip
 
 
@@ -45,6 +47,10 @@ class TopicTables(Protocol):
 
     def topics_written(self) -> Mapping[str, str]:
         """Return the topics that the pipeline has read into tables of their own, each with the newest table, by topic."""
+        ...
+
+    def topics_of_tables(self) -> Mapping[str, Collection[str]]:
+        """Return the topics of which a table has rows of the pipeline, or may get rows of dead letters, by table."""
         ...
 
 
@@ -109,6 +115,45 @@ def check_names(pipeline: Pipeline, topics: Iterable[str]) -> None:
                 f"pipeline {pipeline.name}: topics {other} and {topic}: both would be written to table {name}",
                 f"leave one of them out of {_source(pipeline)}, and load it with another pipeline",
             ).about("into", "table")
+
+
+@dataclass
+class TableNames:
+    """Check during a run that each topic has a table of its own, also among topics that were read before.
+
+    A topic that Kafka or the definition no longer has leaves its rows in its table. Rows of another topic beside them would be
+    merged by a key, retried and emptied (a TRUNCATE of its source) with them.
+
+    Attributes:
+        pipeline: the definition.
+        destination: queried once for each new topic, because the query reads the history.
+    """
+
+    pipeline: Pipeline
+    destination: Destination
+    _checked: set[str] = field(default_factory=set, init=False)
+
+    def check(self, topics: Collection[str]) -> None:
+        """Check the tables of these topics.
+
+        Raises:
+            InvalidPipeline: as `check_names`, or a topic's table has rows of other topics; the message names them.
+        """
+        check_names(self.pipeline, topics)
+        if not self.pipeline.into.by_topic or self._checked.issuperset(topics):
+            return
+        assert isinstance(self.destination, TopicTables)  # validated with the definition
+        written = {table.lower(): (table, found) for table, found in self.destination.topics_of_tables().items()}
+        for topic in sorted(topics):
+            table, found = written.get(table_of_topic(self.pipeline, topic).lower(), ("", ()))
+            if others := sorted({*found} - {topic}):
+                raise InvalidPipeline(
+                    f"pipeline {self.pipeline.name}: topic {topic}: table {table} has rows of"
+                    f" topic{'s' * (len(others) > 1)} {', '.join(others)}",
+                    f"leave topic {topic} out of {_source(self.pipeline)}, and load it with another pipeline; or, to lose"
+                    f" these rows in a database: TRUNCATE TABLE {table}",
+                ).about("into", "table")
+        self._checked.update(topics)
 
 
 def check_by_topic(pipeline: Pipeline) -> None:

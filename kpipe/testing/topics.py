@@ -221,7 +221,7 @@ class FakeTopics:
         if after is not None:
             before = [_hashed(*item) for item in self.read(source, Range(after.start, within.start))]
             log = self._log(source)
-            found = after.difference(dict(before), lambda: within.start if log.compacted else log.log_start)
+            found = after.difference(dict(before), lambda: within.start if log.compacted else log.log_start, epoch)
             if found is not None:
                 error = after.error(str(source), found, epoch)
                 error.record = source, found.offset

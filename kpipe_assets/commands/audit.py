@@ -51,6 +51,11 @@ def _place(value: str, words: tuple[str, ...], name: str) -> str | dict[int, int
 @click.argument("topic", metavar="TOPIC")
 @click.option("--brokers", required=True, metavar="HOST:PORT", help="Brokers, comma-separated.")
 @table_options(required=True)
+@click.option(
+    "--ordinality-column",
+    metavar="COLUMN",
+    help="Column that numbers the rows of a record from 0 or 1, if the loader writes several. As --partition-column.",
+)
 @click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Audit by this key; repeatable, or COLUMN=FIELD.")
 @click.option(
     "--columns", multiple=True, metavar="COLUMN", help="By key: compare these only; repeatable, or COLUMN=FIELD; none: only keys."
@@ -128,6 +133,8 @@ def audit(topic: str, brokers: str, report: Path | None, as_json: bool, **option
 
     request = _request(topic, brokers, options)
     if options["keys"]:
+        if options["ordinality_column"]:
+            raise click.UsageError("--ordinality-column is not available with --key: records of several rows have no such audit")
         from kpipe_assets.commands import audit_by_key
 
         chosen = audit_by_key.request(request, options)
@@ -171,6 +178,7 @@ def _request(topic: str, brokers: str, options: Mapping[str, Any]) -> Request:
         source=source,
         table=address(options),
         columns=(options["partition_column"], options["offset_column"], options["topic_column"]),
+        number=options["ordinality_column"],
         topic_value=options["topic_value"],
         partitions=options["partitions"],
         begin=_place(options["begin"], ("first-row", "log-start"), "--from"),
@@ -217,6 +225,7 @@ def _as_dict(summary: Summary, findings: list[Any], facts: Mapping[str, Any], fo
         },
         "rows": vars(summary.notes),
         "problems": summary.problems(),
+        "misnumbered": facts.get("misnumbered", []),
         "findings": [
             {"partition": number, "start": start, "end": end, "outcome": outcome.name.lower(), "rows": rows}
             for number, start, end, outcome, rows in findings
@@ -258,13 +267,23 @@ def _show(summary: Summary, findings: list[Any], facts: Mapping[str, Any]) -> No
     ):
         if amount:
             echo(f"not audited: {count(amount, 'row')} {text}")
+    if notes.further:
+        echo(f"{count(notes.further, 'further row')} of records with several; a record's last rows could be missing unnoticed")
     if summary.ok:
         echo(f"explained: {count(summary.span, 'offset')}; no record is missing, no row is a duplicate")
         return
+    for text in facts.get("misnumbered", []):
+        echo(text, err=True)
     for number, start, end, outcome, rows in findings:
         echo(f"partition {number} [{start}, {end}): {MEANINGS[outcome]}" + (f" ({count(rows, 'row')})" if rows else ""), err=True)
     for problem in summary.problems():
         echo(f"problem: {problem}", err=True)
+    if summary.totals[Outcome.DUPLICATE] and "misnumbered" not in facts:
+        echo(
+            "several rows of a record may be intended, such as those of a list (explode, UNNEST): name the column that numbers"
+            " them (--ordinality-column); kpipe verify proves tables that kpipe loads",
+            err=True,
+        )
     tail = sum(summary.tails.values())
     if tail:
         echo(

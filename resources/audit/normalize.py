@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,8 +51,19 @@ class Normalizer:
         self._topic = topic
         self.counts = Normalized()
 
-    def __call__(self, partitions: pa.Array, offsets: pa.Array, topics: pa.Array | None) -> tuple[NDArray[np.int64], ...]:
-        """Return partitions and offsets of the valid rows of the topic.
+    def of(self, arrays: Sequence[pa.Array], coordinates: Coordinates) -> tuple[NDArray[np.int64], ...]:
+        """Return partitions, offsets and, if there is such a column, numbers of the valid rows; for arguments see `extract`.
+
+        Raises:
+            InvalidPipeline: a column has a type that contains no integers.
+        """
+        numbers = arrays[2] if coordinates.number is not None else None
+        return self(arrays[0], arrays[1], arrays[-1] if coordinates.topic is not None else None, numbers)
+
+    def __call__(
+        self, partitions: pa.Array, offsets: pa.Array, topics: pa.Array | None, rows: pa.Array | None = None
+    ) -> tuple[NDArray[np.int64], ...]:
+        """Return partitions and offsets of the valid rows of the topic, and their numbers in the record; -1 for NULL.
 
         Raises:
             InvalidPipeline: a column has a type that contains no integers.
@@ -71,6 +83,12 @@ class Normalizer:
         valid = good & right & (numbers >= 0) & (places >= 0)
         if topics is not None:
             valid &= names.is_valid().to_numpy(zero_copy_only=False)
+        numbered = []
+        if rows is not None:
+            which, whole = _integers(rows, "ordinality")
+            absent = plain(rows).is_null().to_numpy(zero_copy_only=False)
+            valid &= absent | (whole & (which >= 0))
+            numbered = [np.where(absent, -1, which)]
         wrong = mine & ~valid
         if wrong.any():
             counts.invalid += int(wrong.sum())
@@ -78,7 +96,7 @@ class Normalizer:
                 found = f"partition {_shown(partitions[at])}, offset {_shown(offsets[at])}"
                 counts.samples.append(found if topics is None else f"{found}, topic {_shown(topics[at])}")
         kept = mine & valid
-        return numbers[kept], places[kept]
+        return numbers[kept], places[kept], *(item[kept] for item in numbered)
 
 
 def extract(batch: pa.RecordBatch, coordinates: Coordinates) -> list[pa.Array]:

@@ -7,6 +7,7 @@ The DuckDB file is also the checkpoint: each window is recorded in one transacti
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,11 +20,12 @@ from kpipe.audit.outcomes import EXPLAINED, MEANINGS, Outcome, State, Summary
 from kpipe.audit.windows import Window
 from resources.audit.compare import Runs
 from resources.audit.report_file import ReportFile
-from resources.audit.report_sql import CHECKS, TABLES
+from resources.audit.report_sql import CHECKS, MISNUMBERED, NUMBERED_CHECK, TABLES
+from resources.duckdb_engine.sandbox import literal
 
-__all__ = ["DECLARED", "ROWS", "Report"]
+__all__ = ["DECLARED", "NUMBERED", "ROWS", "Report"]
 
-ROWS, DECLARED = "rows.parquet", "declared.parquet"
+ROWS, DECLARED, NUMBERED = "rows.parquet", "declared.parquet", "numbered_rows.parquet"
 
 
 class Report(ReportFile):
@@ -56,6 +58,29 @@ class Report(ReportFile):
         if samples:
             self._db.executemany("INSERT INTO invalid_rows VALUES (?)", [[text] for text in samples])
         self._db.execute("COMMIT")
+
+    def save_records(self) -> None:
+        """Write each record that has rows once to `ROWS`, from the rows with their numbers."""
+        aside = self.folder / f".{ROWS}.{os.getpid()}"
+        rows = f'SELECT DISTINCT "partition", "offset" FROM read_parquet({literal(str(self.folder / NUMBERED))}) ORDER BY ALL'
+        try:
+            self._db.execute(f"COPY ({rows}) TO {literal(str(aside))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 1048576)")
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(aside, self.folder / ROWS)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def misnumbered(self, most: int) -> tuple[int, list[str]]:
+        """Return how many records of the audited ranges have rows that are not numbered once each, and some of them as text."""
+        found = MISNUMBERED.replace(f"'{NUMBERED}'", literal(str(self.folder / NUMBERED)))
+        count = self._db.execute(f"SELECT count(*) FROM ({found})").fetchone()
+        rows = self._db.execute(f'SELECT * FROM ({found}) ORDER BY "partition", "offset" LIMIT {most:d}').fetchall()
+        assert count is not None
+        return int(count[0]), [
+            f"partition {partition}, offset {offset}: {number} row{'s' * (number != 1)}, numbers {low} to {high}"
+            for partition, offset, number, low, high in rows
+        ]
 
     def windows(self) -> set[Window]:
         """Return the windows that are recorded."""
@@ -134,4 +159,5 @@ class Report(ReportFile):
             "UPDATE audit SET finished = now(), verdict = ?, problems = ?, notes = ?",
             [summary.verdict, summary.problems(), json.dumps(vars(summary.notes))],
         )
-        self._write_checks(CHECKS, EXPLAINED=wanted)
+        numbered = NUMBERED_CHECK.lstrip() + "\n" if (self.folder / NUMBERED).is_file() else ""
+        self._write_checks(CHECKS, EXPLAINED=wanted, NUMBERED=numbered)

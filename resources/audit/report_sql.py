@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CHECKS", "TABLES"]
+__all__ = ["CHECKS", "MISNUMBERED", "NUMBERED_CHECK", "TABLES"]
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS audit (
@@ -26,6 +26,32 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS outcomes (outcome UTINYINT NOT NULL, name VARCHAR NOT NULL, meaning VARCHAR NOT NULL)",
     "CREATE TABLE IF NOT EXISTS states (state UTINYINT NOT NULL, name VARCHAR NOT NULL, meaning VARCHAR NOT NULL)",
 )
+
+MISNUMBERED = """\
+WITH numbered AS (SELECT * FROM read_parquet('numbered_rows.parquet')),
+counted AS (SELECT "partition", "offset", number, count(*) AS n FROM numbered GROUP BY ALL),
+records AS (
+  SELECT "partition", "offset", sum(n) AS rows, max(n) AS most, count(*) AS different, min(number) AS low, max(number) AS high
+  FROM counted GROUP BY "partition", "offset"),
+base AS (SELECT least(1, coalesce(min(number) FILTER (WHERE number >= 0), 1)) AS lowest FROM numbered)
+SELECT r."partition", r."offset", r.rows::BIGINT AS rows, r.low, r.high
+FROM records AS r CROSS JOIN base JOIN partitions AS p
+  ON p."partition" = r."partition" AND r."offset" >= p."start" AND r."offset" < p."end"
+WHERE NOT (most = 1 AND (low = -1 AND different = 1 OR low = lowest AND high = lowest + different - 1))"""
+"""Records whose rows are not numbered once each from 0 or 1. A single row may have no number (-1): that of an empty list."""
+
+NUMBERED_CHECK = """
+-- 3b. numbered_rows.parquet contains each row with its number in the record, and rows.parquet each record with rows once.
+SELECT 'records' AS check_name, expected, found FROM (
+  SELECT (SELECT count(*) FROM (SELECT DISTINCT "partition", "offset" FROM read_parquet('numbered_rows.parquet'))) AS expected,
+    (SELECT count(*) FROM (SELECT DISTINCT "partition", "offset" FROM read_parquet('rows.parquet'))) AS found)
+WHERE expected <> found;
+
+SELECT 'numbers' AS check_name, expected, found FROM (
+  SELECT (SELECT count(*) FROM ({MISNUMBERED})) AS expected,
+    (SELECT json_extract(notes, '$.misnumbered')::BIGINT FROM audit) AS found)
+WHERE expected <> found;
+""".replace("{MISNUMBERED}", MISNUMBERED)
 
 CHECKS = """\
 -- Prove the audit again, in the folder of the report:  duckdb -readonly report.duckdb < checks.sql
@@ -80,7 +106,7 @@ FROM absent LEFT JOIN reported USING (state)
 WHERE absent.n <> coalesce(reported.n, 0)
   AND NOT EXISTS (SELECT 1 FROM findings JOIN outcomes USING (outcome) WHERE name IN ('declared', 'declared_row'));
 
--- 4. The result: offsets by outcome, and whether each is explained.
+{NUMBERED}-- 4. The result: offsets by outcome, and whether each is explained.
 SELECT o.name, sum(t.offsets) AS offsets, t.outcome IN ({EXPLAINED}) AS explained, o.meaning
 FROM totals AS t JOIN outcomes AS o USING (outcome) GROUP BY ALL ORDER BY explained, offsets DESC;
 

@@ -17,11 +17,11 @@ from kpipe.definition.pipeline import Source
 from kpipe.errors import InvalidPipeline
 from resources.audit.compare import Counts, Rules, compare, runs_of, tally
 from resources.audit.normalize import Normalizer
-from resources.audit.report import DECLARED, ROWS, Report
+from resources.audit.report import DECLARED, NUMBERED, ROWS, Report
 from resources.audit.report_file import is_finished
 from resources.audit.sources import check_address, open_table
 from resources.audit.table_address import TableAddress
-from resources.audit.table_rows import RowFile, RowFileWriter, Stretch
+from resources.audit.table_rows import RowFile, RowFileWriter, Stretch, number_of_rows
 from resources.audit.topic_admin import Identity, TopicAdmin
 from resources.audit.topic_log import TopicLog
 
@@ -38,6 +38,7 @@ class Request:
         source: names one topic.
         table: the table that another program loaded.
         columns: names of the columns of partition, offset and topic; None: by known layouts.
+        number: name of the column that numbers the rows of a record; None: a record has one row.
         topic_value: value of the topic column; None: the topic's name.
         partitions: numbers; None: all.
         begin, end: see `audited_ranges`.
@@ -53,6 +54,7 @@ class Request:
     source: Source
     table: TableAddress
     columns: tuple[str | None, str | None, str | None] = (None, None, None)
+    number: str | None = None
     topic_value: str | None = None
     partitions: frozenset[int] | None = None
     begin: str | Mapping[int, int] = "first-row"
@@ -78,7 +80,7 @@ class Request:
             "topic": topic.name,
             "topic id": topic.id,
             "table": table,
-            "columns": list(self.columns),
+            "columns": [*self.columns, *([] if self.number is None else [self.number])],
             "topic value": self.topic_value,
             "partitions": None if self.partitions is None else sorted(self.partitions),
             **keyed,
@@ -126,6 +128,8 @@ def run(request: Request, folder: Path, progress: Progress = lambda _: None) -> 
         counts, rows = report.counts()
         ranges = {int(number): (start, stop) for number, (start, stop) in facts["ranges"].items()}
         notes = Notes(**facts["notes"])
+        if request.number is not None:
+            notes.misnumbered, facts["misnumbered"] = report.misnumbered(20)
         summary = Summary(
             request.isolation, ranges, report.tails(), counts, notes, rows, request.filtered, finished=True, trouble=trouble
         )
@@ -166,15 +170,18 @@ def _read_table(
     policy = admin.cleanup_policy()
     read = datetime.now(timezone.utc)
     with open_table(request.table) as table:
-        coordinates = find_coordinates(table.fields(), *request.columns)
+        coordinates = find_coordinates(table.fields(), *request.columns, request.number)
         again, after = admin.state()
         if again != identity:
             raise InvalidPipeline(f"topic {identity.name} was recreated", "run it again")
         normal = Normalizer(request.topic_value or identity.name)
-        with RowFileWriter(report.folder / ROWS, len(after)) as writer:
+        numbered = request.number is not None
+        with RowFileWriter(report.folder / (NUMBERED if numbered else ROWS), len(after), numbered) as writer:
             for arrays in table.batches(coordinates):
-                writer.add(*normal(arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None))
+                writer.add(*normal.of(arrays, coordinates))
         name, snapshot, sql = table.name, table.snapshot, table.sql(coordinates)
+    if numbered:
+        report.save_records()
     if request.declared is not None:
         read_declared(request, report.folder / DECLARED, identity.name, len(after))
     stretches = {number: (item.rows, item.first, item.last) for number, item in writer.stretches.items()}
@@ -182,6 +189,8 @@ def _read_table(
     notes = _notes(report.folder / ROWS, ranges, after)
     notes.total, notes.invalid = normal.counts.total, normal.counts.invalid
     notes.other_topic, notes.other_partition = normal.counts.other_topic, writer.other_partition
+    if numbered:
+        notes.further = number_of_rows(report.folder / NUMBERED) - number_of_rows(report.folder / ROWS)
     facts = {
         "table": name,
         "snapshot": snapshot,
@@ -213,7 +222,7 @@ def read_declared(request: Request, path: Path, topic: str, partitions: int) -> 
         normal = Normalizer(request.topic_value or topic)
         with RowFileWriter(path, partitions) as writer:
             for arrays in table.batches(coordinates):
-                writer.add(*normal(arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None))
+                writer.add(*normal.of(arrays, coordinates))
     if normal.counts.invalid:
         raise InvalidPipeline(
             f"--except {request.declared}: {normal.counts.invalid:,} rows identify no record: {normal.counts.samples[0]}",

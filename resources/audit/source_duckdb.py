@@ -110,8 +110,8 @@ class _Table:
 
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""
-        partition, offset = column_sql(coordinates.partition), column_sql(coordinates.offset)
-        return f'SELECT {partition} AS "partition", {offset} AS "offset" FROM {self.shown}'
+        columns = ", ".join(f"{column_sql(column)} AS {quote(name)}" for name, column in coordinates.named.items())
+        return f"SELECT {columns} FROM {self.shown}"
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """See `OpenTable`."""

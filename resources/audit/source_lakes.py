@@ -95,7 +95,7 @@ class _Delta:
 
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""
-        return f"SELECT {coordinates.partition} AS `partition`, {coordinates.offset} AS `offset` FROM delta.`{self.name}`"
+        return f"SELECT {_columns(coordinates)} FROM delta.`{self.name}`"
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """See `OpenTable`."""
@@ -190,7 +190,7 @@ class _Iceberg:
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""
         version = "" if self._id is None else f" VERSION AS OF {self._id}"
-        return f"SELECT {coordinates.partition} AS `partition`, {coordinates.offset} AS `offset` FROM {self.name}{version}"
+        return f"SELECT {_columns(coordinates)} FROM {self.name}{version}"
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """See `OpenTable`."""
@@ -239,6 +239,10 @@ def open_iceberg(address: TableAddress) -> Iterator[_Iceberg]:
     except FAILURES as error:
         raise catalogue.failed(error) from None
     yield _Iceberg(table, ".".join(name), address.snapshot)
+
+
+def _columns(coordinates: Coordinates) -> str:
+    return ", ".join(f"{column} AS `{name}`" for name, column in coordinates.named.items())
 
 
 def _fields(schema: pa.Schema) -> Fields:

@@ -76,8 +76,8 @@ class _Postgres:
 
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""
-        partition, offset = (self._expression(item) for item in (coordinates.partition, coordinates.offset))
-        return f'SELECT {partition} AS "partition", {offset} AS "offset" FROM {self._table}'
+        columns = ", ".join(f'{self._expression(column)} AS "{name}"' for name, column in coordinates.named.items())
+        return f"SELECT {columns} FROM {self._table}"
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """See `OpenTable`."""
@@ -194,8 +194,8 @@ class _MySQL:
 
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""
-        partition, offset = (_mysql_expression(item) for item in (coordinates.partition, coordinates.offset))
-        return f'SELECT {partition} AS "partition", {offset} AS "offset" FROM {self._table}'
+        columns = ", ".join(f'{_mysql_expression(column)} AS "{name}"' for name, column in coordinates.named.items())
+        return f"SELECT {columns} FROM {self._table}"
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """See `OpenTable`."""

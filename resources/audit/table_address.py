@@ -83,7 +83,7 @@ class OpenTable(Protocol):
         """Yield the values of columns, as `batches` does: of their own type, or as texts."""
 
     def sql(self, coordinates: Coordinates) -> str:
-        """Return a query of the table's own engine for partition and offset, for the report; empty: it has no SQL."""
+        """Return a query of the table's own engine for `coordinates.named`, for the report; empty: it has no SQL."""
 
     def values_sql(self, columns: Sequence[str]) -> str:
         """Return such a query for these columns."""

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from kpipe.audit.windows import Window
 
-__all__ = ["RowFile", "RowFileWriter", "Stretch"]
+__all__ = ["RowFile", "RowFileWriter", "Stretch", "number_of_rows"]
 
 _GROUP = 1 << 20
 _BATCH = 1 << 17
 _SCHEMA = pa.schema([pa.field("partition", pa.int32(), False), pa.field("offset", pa.int64(), False)])
+_NUMBER = pa.field("number", pa.int64(), False)
 
 Int64 = NDArray[np.int64]
 
@@ -43,35 +44,40 @@ class RowFileWriter:
 
     Attributes:
         path: of the file.
+        partitions: of the topic.
+        numbered: whether rows have a number in their record.
         stretches: by partition.
         other_partition: rows of partitions that the topic does not have; they are not written.
     """
 
     path: Path
     partitions: int
+    numbered: bool = False
     stretches: dict[int, Stretch] = field(default_factory=dict)
     other_partition: int = 0
 
     def __enter__(self) -> RowFileWriter:
         self._aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        self._schema = _SCHEMA.append(_NUMBER) if self.numbered else _SCHEMA
         # Offsets are nearly sorted: differences take a byte each.
         self._writer = pq.ParquetWriter(
             self._aside,
-            _SCHEMA,
+            self._schema,
             compression="zstd",
             use_dictionary=["partition"],
             column_encoding={"offset": "DELTA_BINARY_PACKED"},
         )
-        self._waiting: list[tuple[Int64, Int64]] = []
+        self._waiting: list[tuple[Int64, ...]] = []
         self._count = 0
         return self
 
-    def add(self, partitions: Int64, offsets: Int64) -> None:
-        """Append rows; no number is negative."""
+    def add(self, partitions: Int64, offsets: Int64, *ordinals: Int64) -> None:
+        """Append rows; no partition and no offset is negative."""
         known = partitions < self.partitions
         if not known.all():
             self.other_partition += int((~known).sum())
             partitions, offsets = partitions[known], offsets[known]
+            ordinals = tuple(item[known] for item in ordinals)
         if not len(partitions):
             return
         order = np.argsort(partitions, kind="stable")
@@ -82,19 +88,19 @@ class RowFileWriter:
         for number, size, low, high in zip(*(item.tolist() for item in (numbers, sizes, lows, highs)), strict=True):
             found = self.stretches.setdefault(number, Stretch())
             found.rows, found.first, found.last = found.rows + size, min(found.first, low), max(found.last, high)
-        self._waiting.append((partitions, offsets))
+        self._waiting.append((partitions, offsets, *ordinals))
         self._count += len(partitions)
         if self._count >= _GROUP:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
-            partitions, offsets = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+            partitions, *others = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
             self._waiting, self._count = [], 0
             for first in range(0, len(partitions), _GROUP):
                 last = first + _GROUP
-                columns = [pa.array(partitions[first:last].astype(np.int32)), pa.array(offsets[first:last])]
-                self._writer.write_table(pa.table(columns, schema=_SCHEMA), row_group_size=_GROUP)
+                columns = [pa.array(partitions[first:last].astype(np.int32)), *(pa.array(item[first:last]) for item in others)]
+                self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=_GROUP)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -107,6 +113,11 @@ class RowFileWriter:
                 os.replace(self._aside, self.path)
         finally:
             self._aside.unlink(missing_ok=True)
+
+
+def number_of_rows(path: Path) -> int:
+    """Return the number of rows of a file."""
+    return int(pq.read_metadata(path).num_rows)
 
 
 class RowFile:

@@ -51,6 +51,9 @@ class RareRequests:
         secrets: values to mask in messages.
     """
 
+    #: Whether records can be removed between others.
+    compacts = True
+
     def __init__(self, config: Mapping[str, Any], topic: str, partition: int, where: str, secrets: Iterable[str]) -> None:
         self._config, self._topic, self._partition, self._where = config, topic, partition, where
         self._secrets = tuple(secrets)

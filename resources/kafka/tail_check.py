@@ -59,8 +59,10 @@ class TailCheck:
             LogTruncated: they are not those that were read.
         """
         after, self._after = self._after, None
-        found = None if after is None else after.difference({at: hash for at, hash, _ in self._early}, self._required)
-        if after is not None and found is not None:
+        if after is None:
+            return
+        found = after.difference({at: hash for at, hash, _ in self._early}, self._required, self._epoch, self._requests.compacts)
+        if found is not None:
             raise after.error(partition, found, self._epoch)
 
     def _required(self) -> int:

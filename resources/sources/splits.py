@@ -60,6 +60,8 @@ class SplitTopics:
 class _NoBroker(RareRequests):
     """Answers for a split: none of its records may be missing."""
 
+    compacts = False
+
     def __init__(self) -> None:
         super().__init__({}, "", 0, "", ())
 

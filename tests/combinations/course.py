@@ -28,7 +28,8 @@ from resources.home import Home
 from resources.spark.workers import warm_up
 from tests.combinations import reasons
 from tests.combinations.crashes import FAULT, Fault, Killed
-from tests.combinations.example import NAME, Definition, Event, Example, build, edited, extend, place_of
+from tests.combinations.definition import NAME, Definition
+from tests.combinations.example import Event, Example, build, edited, extend, place_of
 from tests.combinations.log import stand_in
 from tests.combinations.oracle import judge, tables_of
 from tests.combinations.sites import Site

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tests.combinations.example import Definition
+from tests.combinations.definition import Definition
 from tests.combinations.found import Found, Place, Row
 from tests.combinations.truth import DELETE, FILTERED, LETTER, ROW, Reading, Truth, fates, keyed_state, values
 from tests.combinations.values import ANY, FOREVER, NEVER, days
@@ -95,6 +95,9 @@ def _rows(table: str, readings: Iterable[Reading], rows: Sequence[Row], kept: Co
             continue
         for row in mine:
             problems += [f"C2 {table}: {_named(place)}: {wrong}" for wrong in _differs(row, reading)]
+        each = Counter(row.values.get("o") for row in mine)
+        if reading.definition.ordinality and len(mine) == due and len(set(each.values())) > 1:
+            problems.append(f"C2 {table}: {_named(place)}: rows are numbered {sorted(map(str, each.elements()))}")
     if found.ahead:  # a receiver may have taken records of a batch that has not landed: each once
         by_place = {place: mine for place, mine in by_place.items() if len(mine) > 1}
     problems += [
@@ -107,7 +110,7 @@ def _by_program(reading: Reading) -> int:
     """How many rows a program of the test writes for a record."""
     if reading.definition.program == "filter" and reading.meaning.id is not None:
         return int(reading.meaning.id % 3 != 0)
-    return reading.definition.rows
+    return reading.definition.rows(reading.meaning)
 
 
 def _untraced(readings: Iterable[Reading], rows: Sequence[Row], kept: Counter[Place]) -> list[str]:
@@ -140,6 +143,8 @@ def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: C
         else:
             row = state[key]
             problems += [f"C3 {table}: key {key!r}: {wrong}" for wrong in _differs(mine[0], row.values, row.last)]
+            if row.values.definition.ordinality and mine[0].values.get("o") != row.number:
+                problems.append(f"C3 {table}: key {key!r}: row {mine[0].values.get('o')} of the record, {row.number} is due")
             if "n" in mine[0].values and row.values.definition.conflict == "count" and mine[0].values["n"] != row.count:
                 problems.append(f"C3 {table}: key {key!r}: n is {mine[0].values['n']}, {row.count} is due")
     return problems
@@ -152,7 +157,7 @@ def _differs(row: Row, reading: Reading, last: Reading | None = None) -> list[st
         if name == "t" and name not in row.values:
             continue  # schema: ignore
         have = row.values.get(name)
-        kind = reading.definition.columns.get(name, "VARCHAR")
+        kind = reading.definition.kind(name)
         if not any(_same(have, want, kind, row.text) for want in wanted):
             wrong.append(f"column {name} ({kind}) is {_short(have)}, {' or '.join(map(_short, wanted))} is due")
     stamp = None if row.timestamp is None else row.timestamp // 1000
@@ -291,7 +296,7 @@ def _order(readings: Sequence[Reading], rows: Sequence[Row], again: bool) -> lis
     turn: dict[Place, list[int]] = {}
     key_of: dict[Place, tuple[bool, Any]] = {}
     for at, reading in enumerate(readings):
-        turn.setdefault(reading.place, []).extend([at] * reading.definition.rows)
+        turn.setdefault(reading.place, []).extend([at] * reading.definition.rows(reading.meaning))
         webhook = reading.definition.destination == "webhook"
         key_of[reading.place] = webhook or reading.definition.key_column, reading.key if webhook else reading.meaning.key
     multi_topic = len({reading.place[0] for reading in readings}) > 1

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.combinations.example import TOPICS, Definition
+from tests.combinations.definition import TOPICS, Definition
 from tests.combinations.found import Found, Letter, Row, from_document, of_duckdb
 from tests.combinations.sites import Plain
 from tests.receiver import Got, Receiver

@@ -5,7 +5,8 @@ Each is an example that the generator can draw. A new finding is added here when
 
 from __future__ import annotations
 
-from tests.combinations.example import Definition, Event, Example, Item
+from tests.combinations.definition import Definition
+from tests.combinations.example import Event, Example, Item
 from tests.combinations.values import TYPES
 
 __all__ = ["PINNED"]
@@ -146,6 +147,34 @@ PINNED: dict[str, Example] = {
         Definition("kafka", timeout=1), (((_plain(3),),),), (Event("run", fault="outlive:commit.before:2"), RUN)
     ),
     "mysql: times beyond the year 9999": _far("mysql"),
+    **{
+        f"{kind}: a time that the database lacks is skipped, and the row of its key stays": Example(
+            Definition(kind, "TIMESTAMP", conflict="replace", parse="skip"),
+            (((Item("cell", 0), _cell("TIMESTAMP", '"290309-12-22 (BC)')),),),
+            (RUN,),
+        )
+        for kind in ("postgres", "mysql")
+    },
+    **{
+        f"{kind}: lists with and without items, whose rows are numbered": Example(
+            Definition(kind, conflict=conflict, shape="explode", outer=True, ordinality=True),
+            (((_plain(2), *(Item("empty", at) for at in range(4)), Item("cell", 5), _plain(1)),),),
+            (RUN, Event("edit", change=(("outer", False),)), Event("produce", items=(Item("empty"), _plain(1))), RUN),
+        )
+        for kind, conflict in (("duckdb", ""), ("duckdb", "ignore"))
+    },
+    **{
+        f"duckdb: Connect's JSON, with schemas and without: {kind}": Example(
+            Definition(type=kind, connect=True), (((_plain(1), Item("cells", len(TYPES[kind])), Item("broken", 4)),),), (RUN,)
+        )
+        for kind in ("BIGINT", "MAP(VARCHAR, BIGINT)", "DOUBLE")
+    },
+    **{
+        f"duckdb: times that are inferred: {style}": Example(
+            Definition(stamps=style, schema="evolve"), (((_plain(3), Item("broken")), (_plain(7),)),), (RUN,), _SHARED
+        )
+        for style in ("zone", "local", "text")
+    },
     **{
         f"{kind}: a whole Avro record, and a value out of its map": Example(
             Definition(kind, type, format="avro", schema="evolve"),

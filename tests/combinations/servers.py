@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pymysql
 
-from tests.combinations.example import Definition
+from tests.combinations.definition import Definition
 from tests.combinations.found import Found, Letter, Row
 from tests.combinations.sites import Plain, create
 from tests.servers.mariadb import PASSWORD as MARIADB_PASSWORD

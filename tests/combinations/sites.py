@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import duckdb
 
-from tests.combinations.example import NAME, Definition
+from tests.combinations.definition import NAME, Definition
 from tests.combinations.found import Found, of_duckdb, of_lake
 
 __all__ = ["DuckDBSite", "LakeSite", "Plain", "Site", "create"]

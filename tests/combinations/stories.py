@@ -10,7 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.combinations.example import LAKES, Definition, Event, Item
+from tests.combinations.definition import LAKES, Definition
+from tests.combinations.example import Event, Item
 
 __all__ = ["story"]
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from kpipe.failpoints import POINTS
 from tests.combinations import avro
-from tests.combinations.example import LAKES, TOPICS, Definition, Event, Example, Item
+from tests.combinations.definition import LAKES, TOPICS, Definition
+from tests.combinations.example import Event, Example, Item
 from tests.combinations.sizes import CORES, NAMES, PIECE
 from tests.combinations.stories import story
-from tests.combinations.values import BROKEN, FAR, TYPES
+from tests.combinations.values import BROKEN, EMPTY, FAR, TYPES
 
 __all__ = ["DESTINATIONS", "examples"]
 
@@ -40,6 +41,8 @@ def _items(definition: Definition) -> st.SearchStrategy[Item]:
         kinds.append(st.builds(Item, st.just("broken"), st.integers(0, len(BROKEN) - 1), key, keyed, far))
         kinds.append(st.builds(Item, st.just("cell"), st.just(0), key, keyed, far))
         kinds.append(st.builds(Item, st.just("null_key"), st.just(1), key, keyed))
+    if definition.shape == "explode":
+        kinds.append(st.builds(Item, st.just("empty"), st.integers(0, len(EMPTY) - 1), key, keyed))
     if definition.typo:
         kinds.append(st.builds(Item, st.just("lacking"), st.just(1), key, keyed))
     if definition.prepared == "check":
@@ -100,7 +103,14 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         fields["typo"] = maybe(fields.get("prepared") != "check", usual=fields.get("prepared") == "check")
         fields["mapping"] = maybe(True, usual=False)
         fields["shape"] = maybe("array", "documents", "explode", usual="")
-    if destination == "duckdb" and not any(fields.get(name) for name in ("conflict", "program", "prepared", "mapping", "typo")):
+        fields["outer"] = fields["shape"] == "explode" and draw(st.booleans())
+        fields["ordinality"] = bool(fields["shape"]) and draw(st.booleans())
+        fields["connect"] = maybe(not fields["shape"], usual=False)
+        if not any(fields[name] for name in ("mapping", "typo", "connect")):
+            fields["stamps"] = maybe("zone", "local", "text", usual="")
+            fields["schema"] = "evolve" if fields["stamps"] else fields["schema"]
+    alone = ("conflict", "program", "prepared", "mapping", "typo", "stamps")
+    if destination == "duckdb" and not any(fields.get(name) for name in alone):
         fields["also"] = maybe(True, usual=False)
     if fields.get("program") in ("filter", "flatmap"):
         fields |= {"where": False, "key_kept": False}
@@ -152,6 +162,8 @@ def _events(draw: _Draw, definition: Definition) -> Event:
     changes += [(("table", "mix_b"),), (("delivery", "at_most_once"),), (("delivery", "exactly_once"),), (("key_kept", True),)]
     if definition.typo:
         changes += [(("typo", False),)] * 3
+    if definition.shape == "explode":
+        changes += [(("outer", not definition.outer),)]
     if destination == "webhook":
         changes = [(("where", True),), (("records", 3),), (("constraint", "skip"),), (("most", 10),), (("table", "mix_b"),)]
     if destination in LAKES:  # a lake's ledger is in its table: another one needs another pipeline

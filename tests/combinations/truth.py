@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.combinations import avro
-from tests.combinations.example import LAKES, Definition, Meaning
+from tests.combinations.definition import LAKES, Definition, Meaning
 from tests.combinations.log import Cluster
-from tests.combinations.values import ANY, DEAD
+from tests.combinations.values import ANY, DEAD, STAMPS, breaks_check, is_refused
 
 __all__ = ["Reading", "Truth", "fates", "values"]
 
@@ -29,6 +29,8 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         return frozenset({DELETE}) if meaning.key is not None else _aside(definition.parse)
     if meaning.kind == "broken" or (meaning.kind == "nameless" and not definition.lenient):
         return _aside(definition.parse)
+    if meaning.kind == "empty" and not definition.outer:
+        return frozenset({FILTERED})
     wanted = meaning.cell.want if meaning.cell else (None,)
     left_out = definition.where and not definition.also and not meaning.selected
     sound = frozenset({FILTERED}) if left_out else frozenset({ROW})
@@ -37,15 +39,24 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         return _aside(definition.parse)
     if definition.key_column and meaning.key is None and not left_out:
         return _aside(definition.parse)
-    if definition.prepared == "check" and meaning.kind == "violating" and not left_out:
+    if _is_violating(meaning, definition) and not left_out:
         # A write that a later one of its key and batch replaces does not reach the table.
         return _aside(definition.constraint) | (sound if definition.keyed else frozenset())
     if definition.format == "avro" and meaning.cell and not avro.storable(meaning.cell):
         return _aside(definition.parse)
-    if DEAD in wanted or (meaning.far and definition.destination != "duckdb"):
-        policies = {definition.parse, definition.constraint}
-        return sound | frozenset().union(*(_aside(policy) for policy in policies))
-    return sound
+    aside = frozenset[str]().union(*(_aside(policy) for policy in (definition.parse, definition.constraint)))
+    refused = is_refused(definition.destination, definition.type, meaning.cell) if meaning.cell else False
+    if refused and not left_out:
+        return aside
+    unsure = DEAD in wanted and refused is not False
+    return sound | aside if unsure or (meaning.far and definition.destination != "duckdb") else sound
+
+
+def _is_violating(meaning: Meaning, definition: Definition) -> bool:
+    """Whether a row breaks a CHECK of the table."""
+    if definition.prepared == "check" and meaning.kind == "violating":
+        return True
+    return meaning.cell is not None and breaks_check(definition.destination, definition.type, meaning.cell)
 
 
 def _aside(policy: str) -> frozenset[str]:
@@ -64,6 +75,10 @@ def values(meaning: Meaning, definition: Definition) -> dict[str, tuple[Any, ...
         "g": (g,),
         "m": (None,) if meaning.kind == "lacking" else (1,),
     }
+    if definition.ordinality:
+        found["o"] = tuple(range(1, definition.rows(meaning) + 1))
+    if definition.stamps and meaning.id is not None:
+        found["at"] = (STAMPS[definition.stamps](meaning.id)[1],)
     if definition.format == "avro" and meaning.id is not None:
         found["w"] = (avro.whole(meaning.cell, meaning.id, meaning.key, g),)
         found["t"] = (avro.TAG,)
@@ -162,11 +177,13 @@ class Kept:
         values: the record that its values are of.
         last: the record that changed it last; its coordinates are the row's.
         count: what an expression has counted.
+        number: of the row in the record that its values are of, from 1.
     """
 
     values: Reading
     last: Reading
     count: int = 7
+    number: int = 1
 
 
 @dataclass
@@ -176,8 +193,8 @@ class Keyed:
     rows: dict[str, Kept] = field(default_factory=dict)
     deleted: dict[str, list[Reading]] = field(default_factory=dict)
 
-    def write(self, reading: Reading) -> None:
-        """A record with that key. One that a backfill reads changes nothing that came behind it, deletes among it.
+    def write(self, reading: Reading, number: int) -> None:
+        """A row of a record with that key. One that a backfill reads changes nothing that came behind it, deletes among it.
 
         Expressions count each record, in the order of commits.
         """
@@ -190,9 +207,9 @@ class Keyed:
             return
         conflict = reading.definition.conflict
         if there is None or conflict in ("replace", "update"):
-            self.rows[key] = Kept(reading, reading, there.count if there and conflict == "update" else 7)
+            self.rows[key] = Kept(reading, reading, there.count if there and conflict == "update" else 7, number)
         elif conflict == "count":
-            self.rows[key] = Kept(there.values, reading, there.count + 1)
+            self.rows[key] = Kept(there.values, reading, there.count + 1, there.number)
 
     def delete(self, reading: Reading) -> None:
         """A tombstone of that key."""
@@ -209,15 +226,18 @@ def _older(reading: Reading, there: Reading) -> bool:
 
 
 def keyed_state(readings: Sequence[Reading], letters: Mapping[Place, int]) -> Keyed:
-    """The table after these readings; records that became dead letters are no writes."""
+    """The table after these readings; records that became dead letters are no writes.
+
+    Neither is a row that breaks a CHECK: it is set aside, or a later write of its key and batch took its place.
+    """
     state = Keyed()
     for reading in readings:
         found = fates(reading.meaning, reading.definition)
         if DELETE in found:
             state.delete(reading)
-        elif ROW in found and not letters.get(reading.place):
-            for _ in range(reading.definition.rows):
-                state.write(reading)
+        elif ROW in found and not letters.get(reading.place) and not _is_violating(reading.meaning, reading.definition):
+            for number in range(1, reading.definition.rows(reading.meaning) + 1):
+                state.write(reading, number)
     return state
 
 

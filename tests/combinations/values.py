@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["ANY", "BROKEN", "DEAD", "FAR", "NAMELESS", "SHAPES", "TYPES", "Cell", "broken", "days", "is_far", "shaped"]
+__all__ = [
+    "ANY", "BROKEN", "DEAD", "EMPTY", "FAR", "NAMELESS", "SHAPES", "STAMPS", "TYPES", "Cell", "breaks_check", "broken", "days",
+    "is_far", "is_refused", "shaped",
+]  # fmt: skip
 
 
 class _Mark:
@@ -78,6 +82,7 @@ _FAR_INSTANTS = (
     _cell('"290309-12-22 (BC) 00:00:00"', ANY, DEAD),
 )
 _ZEROS = "0" * 100_001
+_DEEP = "[" * 150 + "]" * 150
 
 TYPES: dict[str, tuple[Cell, ...]] = {
     "BIGINT": (
@@ -175,8 +180,8 @@ TYPES: dict[str, tuple[Cell, ...]] = {
         _cell("[]", "[]"),
         _cell('{"":"\\u0001"}', '{"":"\\u0001"}', DEAD),
         _cell('{"\\u0000":1}', ANY, DEAD),
-        _cell("[" * 150 + "]" * 150, "[" * 150 + "]" * 150, DEAD),
-        _cell("[" * 3000 + "]" * 3000, ANY, DEAD),
+        _cell(_DEEP, _DEEP, DEAD),
+        _cell("[" * 3000 + "]" * 3000, DEAD),
         _cell('{"a":1,"a":2}', DEAD),
         _cell(json.dumps({f"m{at}": at for at in range(300)}), json.dumps({f"m{at}": at for at in range(300)})),
     ),
@@ -245,6 +250,46 @@ _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 def is_far(timestamp: int) -> bool:
     """Whether a timestamp in ms lies beyond the year 9999."""
     return timestamp > _LAST_MS
+
+
+#: Values of a list that has no items, by text; without text there is no such member.
+EMPTY: tuple[Cell, ...] = (_cell("[]", None), _cell("null", None), _cell("", None), _cell(" [ ]", None))
+
+_LATE = _micros(2026, 11, 26, 64_800)
+#: Texts of a member by their style, and what its column holds: by the record's number.
+STAMPS: Mapping[str, Callable[[int], tuple[str, Any]]] = {
+    "zone": lambda number: (f"2026-11-26T19:00:{number % 60:02}.5+01:00", _LATE + number % 60 * 1_000_000 + 500_000),
+    "local": lambda number: (f"2026-11-26 18:00:{number % 60:02}", _LATE + number % 60 * 1_000_000),
+    "text": lambda number: (f"26/Nov/2026 {number}", f"26/Nov/2026 {number}"),
+}
+
+_NUL = {"VARCHAR": (r'"\u0000"',), "JSON": (r'{"\u0000":1}',), "MAP(VARCHAR, BIGINT)": (r'{"\u0000":1}',)}
+_BEFORE_ALL = ('"290309-12-22 (BC) 00:00:00"',)
+_INSTANTS = tuple(cell.text for cell in _FAR_INSTANTS)
+#: Values that a database does not have, though DuckDB has them, by type. PostgreSQL 17, "Date/Time Types": from 4713 BC, and
+#: "Character Types", "JSON Types": no NUL. MySQL 8.4, "The DATE, DATETIME, and TIMESTAMP Types": years to 9999, here from 1;
+#: "Floating-Point Types": neither NaN nor infinity.
+_REFUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "duckdb": {},
+    "postgres": {"TIMESTAMP": _BEFORE_ALL, "TIMESTAMP WITH TIME ZONE": _BEFORE_ALL, **_NUL},
+    "mysql": {
+        "TIMESTAMP": _INSTANTS,
+        "TIMESTAMP WITH TIME ZONE": _INSTANTS,
+        "DATE": ('"10000-01-01"', '"infinity"', '"-infinity"', '"0044-03-15 (BC)"'),
+        "DOUBLE": ("1e400", '"NaN"', '"-Infinity"', f"0.{_ZEROS}1e1000000000000000000003"),
+    },
+}
+
+
+def is_refused(destination: str, kind: str, cell: Cell) -> bool | None:
+    """Whether a destination does not have a value that DuckDB has; None: not written down for that destination."""
+    known = _REFUSED.get(destination)
+    return None if known is None else cell.text in known.get(kind, ())
+
+
+def breaks_check(destination: str, kind: str, cell: Cell) -> bool:
+    """Whether a CHECK of the server rejects a value: MariaDB's JSON_VALID is false beyond 32 levels."""
+    return destination == "mysql" and kind == "JSON" and cell.text == _DEEP
 
 
 #: Options of the format by the shape of records.

@@ -125,6 +125,7 @@ AUDIT = {
     "partitions": "by partition: `start`, `end`, `after_last_row` and offsets by outcome",
     "rows": "rows of the table: `total`, `inside` the range, and those outside of it",
     "problems": "one sentence for each class of unexplained offsets or rows",
+    "misnumbered": "with `--ordinality-column`, the first 20 records whose rows are not numbered once each",
     "findings": "the first 20 unexplained ranges",
     "table": "name of the table",
     "snapshot": "its state that was read",

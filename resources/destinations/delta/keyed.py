@@ -65,13 +65,14 @@ class DeltaKeys:
     """The methods of `DeltaLake` for rows with a key; see `Deleting`."""
 
     _folder: Folder
-    _known: tuple[str, int, dict[str, dict[str, Any]]] | None = None
+    _known: tuple[Any, dict[str, dict[str, Any]]] | None = None
 
     def _adds(self, state: DeltaState) -> dict[str, dict[str, Any]]:
         """Return the files of the version. Those of the last one are kept: the log is read once for all of them."""
-        if self._known is None or self._known[:2] != (state.about.id, state.version):
-            self._known = state.about.id, state.version, live_adds(self._folder, state.version)
-        return self._known[2]
+        version = state.about.id, state.version, state.entry
+        if self._known is None or self._known[0] != version or state.entry is None:
+            self._known = version, live_adds(self._folder, state.version)
+        return self._known[1]
 
     def version(self, state: DeltaState) -> Version:
         """Return the identity of the state's content. A folder that was restored has other versions of the same number."""

@@ -143,6 +143,11 @@ class DeltaState:
         return self._version
 
     @property
+    def entry(self) -> tuple[int, int, str] | None:
+        """Identity of the version's log entry: a folder that was restored has others of the same number; None: unknown."""
+        return self._entry
+
+    @property
     def columns(self) -> Columns:
         """All columns, including coordinates."""
         return columns_of(self.about.fields, self._folder.place)

@@ -169,6 +169,10 @@ class SqlDestination(Generic[_E]):
         nothing: dict[str, str] = {}
         return self.store.read_ledger(lambda connection: multi_table.topics(connection, self.pipeline), nothing)
 
+    def topics_of_tables(self) -> Mapping[str, Sequence[str]]:
+        """Return the topics of which each table has rows; see `TopicTables`."""
+        return self.store.read_ledger(lambda connection: multi_table.topics_of_tables(connection, self.pipeline), {})
+
     # -- the ledger
 
     def ledger(self) -> tuple[str, Ledger]:

@@ -155,6 +155,18 @@ def test_retention_and_compaction_are_no_alarm(world: World) -> None:
     assert len(world.table.rows) == 16 and world.audit().ok
 
 
+@pytest.mark.parametrize("gone", [(8,), (6, 7, 8), (9,), (6, 7, 8, 9)])
+def test_a_topic_that_was_compacted_for_a_while_is_no_alarm(world: World, gone: tuple[int, ...]) -> None:
+    """Between two runs `cleanup.policy` had compact: now it is delete, as before."""
+    world.topics.numbered(0, 10)
+    world.run()
+    world.topics.compact(0, *gone)
+    world.topics._at(0, None).compacted = False
+    world.topics.numbered(0, 2)
+    world.run()
+    assert len(world.table.rows) == 12 and world.audit().ok
+
+
 def test_a_record_that_is_missing_without_a_reason_is_one(world: World) -> None:
     world.topics.numbered(0, 10)
     world.run()

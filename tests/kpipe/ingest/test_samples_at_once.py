@@ -30,6 +30,9 @@ class Tables:
     def topics_written(self) -> dict[str, str]:
         return {}
 
+    def topics_of_tables(self) -> dict[str, list[str]]:
+        return {}
+
 
 class Stager:
     def __init__(self) -> None:

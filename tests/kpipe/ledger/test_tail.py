@@ -37,12 +37,31 @@ def test_another_record_is_a_difference_whatever_the_cleanup_policy_is(
 
 @pytest.mark.parametrize(
     ("required", "difference"),
-    [(0, Difference(15, "a", "")), (15, Difference(15, "a", "")), (16, Difference(16, "b", "")), (17, None), (20, None)],
+    [(0, Difference(15, "a", "")), (15, Difference(15, "a", "")), (16, Difference(16, "b", "")), (20, None)],
 )
 def test_a_missing_record_is_one_unless_the_log_starts_behind_it_or_is_compacted(
     required: int, difference: Difference | None
 ) -> None:
-    assert TAIL.difference({19: "c"}, lambda: required) == difference
+    for epoch in (-1, 2, 4):
+        assert TAIL.difference({}, lambda: required, epoch) == difference
+
+
+@pytest.mark.parametrize("found", [{19: "c"}, {15: "a", 19: "c"}, {16: "b", 19: "c", 20: "new"}])
+def test_a_missing_record_before_an_unchanged_one_is_none(found: dict[int, str]) -> None:
+    """The policy may have had compact only between two runs."""
+    assert TAIL.difference(found, nothing_missing, 4) is None
+    first = next(offset for offset, _ in TAIL.records if offset not in found)
+    assert TAIL.difference(found, lambda: 0, compacted=False) == Difference(first, dict(TAIL.records)[first], "")
+
+
+@pytest.mark.parametrize("found", [{15: "a", 16: "b"}, {15: "a"}, {16: "b"}, {}])
+def test_missing_last_records_depend_on_an_election(found: dict[int, str]) -> None:
+    first = next(offset for offset, _ in TAIL.records if offset > max(found, default=0))
+    assert TAIL.difference(found, nothing_missing, TAIL.epoch) is None
+    for tail, epoch in ((TAIL, 4), (TAIL, -1), (Tail.made(20, TAIL.records), -1), (Tail.made(20, TAIL.records), 0)):
+        assert tail.difference(found, lambda: 0, epoch) == Difference(first, dict(TAIL.records)[first], "")
+        assert tail.difference(found, lambda: 20, epoch) is None
+    assert TAIL.difference({**found, 18: "new"}, nothing_missing, TAIL.epoch) == Difference(18, "", "new")
 
 
 def test_it_contains_the_last_records_that_are_near_the_end() -> None:

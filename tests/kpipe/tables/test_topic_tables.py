@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.sql.parser import read_all
 from kpipe.sql.renderer import to_sql
-from kpipe.tables.topic_tables import batch_tables, check_by_topic, check_names, table_of_topic, topic_parts
+from kpipe.tables.topic_tables import TableNames, batch_tables, check_by_topic, check_names, table_of_topic, topic_parts
 from kpipe.topics import PartitionId, TopicId
 from tests.cases import each_case
 
@@ -71,6 +72,57 @@ def test_topics_without_a_table_of_their_own(topics: list[str], says: str) -> No
         check_names(pipeline(), topics)
     assert "source.topic_pattern" in str(caught.value) and caught.value.field == ("into", "table")
     check_names(pipeline("one"), topics)
+
+
+class Written:
+    """Tables by topic with rows of earlier topics. Counts the queries."""
+
+    def __init__(self, **tables: list[str]) -> None:
+        self.tables, self.asked = tables, 0
+
+    def columns_of(self, tables: Sequence[str]) -> list[None]:
+        return [None for _ in tables]
+
+    def rows_of_tables(self) -> dict[str, int]:
+        return {}
+
+    def topics_written(self) -> dict[str, str]:
+        return {}
+
+    def topics_of_tables(self) -> dict[str, list[str]]:
+        self.asked += 1
+        return self.tables
+
+
+@each_case(
+    ("tables", "topic", "says"),
+    [
+        ({"a_b": ["a.b"]}, "a_b", "table a_b has rows of topic a.b"),
+        ({"a_b": ["a.b", "a_b"]}, "a_b", "table a_b has rows of topic a.b"),
+        ({"A_B": ["A.B"]}, "a_b", "table A_B has rows of topic A.B"),
+        ({"web": ["x", "y"]}, "web", "table web has rows of topics x, y"),
+    ],
+)
+def test_a_topic_whose_table_has_rows_of_another_one(tables: dict[str, list[str]], topic: str, says: str) -> None:
+    """The other topic may be missing in Kafka, or not in the definition any more."""
+    destination: Any = Written(**tables)
+    with pytest.raises(InvalidPipeline, match=f"topic {topic}: .*{says}") as caught:
+        TableNames(pipeline(), destination).check([topic, "other"])
+    assert f"TRUNCATE TABLE {next(iter(tables))}" in str(caught.value) and caught.value.field == ("into", "table")
+
+
+def test_tables_are_compared_once_for_each_topic() -> None:
+    destination: Any = Written(a=["a"], gone=["gone"])
+    names = TableNames(pipeline(), destination)
+    for topics in (["a"], ["a"], ["a", "b"], ["b"]):
+        names.check(topics)
+    assert destination.asked == 2
+    destination.tables["c"] = ["C"]
+    with pytest.raises(InvalidPipeline, match="topic c: "):
+        names.check(["a", "c"])
+    with pytest.raises(InvalidPipeline, match="topic c: "):
+        names.check(["a", "c"])
+    TableNames(pipeline("one"), destination).check(["c"])
 
 
 def test_a_name_that_postgresql_reserves() -> None:

@@ -94,7 +94,15 @@ def test_names_that_are_no_tables_and_names_that_collide(kpipe: Any, family: Any
     assert kpipe.json("run", "web")[-1]["rows"] == 2
     kpipe.define("web", "", source=found_by(rf"^{stem}\.x\."), into={"table": "{topic}" + "x" * 60})
     assert f"topic {a}: " in (said := kpipe("run", "web", status=2).stderr) and "63 at most" in said
+    # The first topic leaves the definition: its rows are still in the table.
+    kpipe.define("web", "", source=found_by(rf"^{stem}\.x_"), into={"table": "{topic}"})
+    said = kpipe("run", "web", status=2).stderr
+    assert f"topic {b}: table {table(a)} has rows of topic {a}" in said and f"TRUNCATE TABLE {table(a)}" in said
+    assert kpipe.sql("SELECT DISTINCT topic FROM kpipe_batches") == [(a,)], "nothing was begun"
     proven(kpipe, rows=4)
+    assert "4 rows deleted" in kpipe("sql", "-e", f"TRUNCATE TABLE {table(a)}").stdout
+    assert kpipe.json("run", "web")[-1]["rows"] == 2
+    assert {name: rows["rows_found"] for name, rows in proven(kpipe)["targets"].items()} == {table(b): 2}
 
 
 def test_killed_between_two_tables_and_reset(kpipe: Any, family: Any, write: Any) -> None:

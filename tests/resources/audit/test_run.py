@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kpipe.audit.coordinates import Column, Coordinates
 from kpipe.audit.outcomes import Outcome, State
 from kpipe.audit.windows import LogBounds, Window, windows
 from kpipe.definition.pipeline import Source
@@ -63,7 +64,9 @@ def write(folder: Path, rows: Sequence[tuple[int, int]]) -> TableAddress:
 
 
 def proofs(report: Path) -> list[Any]:
-    statements = (report / "checks.sql").read_text().replace("'rows.parquet'", f"'{report / 'rows.parquet'}'")
+    statements = (report / "checks.sql").read_text()
+    for name in ("rows.parquet", "numbered_rows.parquet"):
+        statements = statements.replace(f"'{name}'", f"'{report / name}'")
     with duckdb.connect(str(report / "report.duckdb"), read_only=True) as connection:
         return [connection.execute(item).fetchall() for item in duckdb.extract_statements(statements)][:-2]
 
@@ -111,6 +114,53 @@ def test_checks_find_a_report_that_was_edited(tmp_path: Path, monkeypatch: pytes
         with duckdb.connect(str(tmp_path / "report" / "report.duckdb")) as connection:
             connection.execute(edit)
         assert proofs(tmp_path / "report")[number], edit
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong", "outcomes"),
+    [
+        ("0:1 0:2 0:3 1:1 2:2 2:1", 0, {"MATCHED": 3}),
+        ("0:0 0:1 1:0 2:0", 0, {"MATCHED": 3}),
+        ("0:1 0:2 1:- 2:1", 0, {"MATCHED": 3}),
+        ("0:1 0:2 0:1 0:2 1:1 2:1", 1, {"MATCHED": 3}),
+        ("0:1 0:3 1:2 2:1", 2, {"MATCHED": 3}),
+        ("0:1 0:- 1:1 2:- 2:-", 2, {"MATCHED": 3}),
+        ("0:0 1:1 2:0 2:1", 1, {"MATCHED": 3}),
+        ("0:1 0:2 2:1", 0, {"MATCHED": 2, "MISSING": 1}),
+        ("0:1 1:1 2:1 7:1 7:2", 0, {"MATCHED": 3}),
+    ],
+)
+def test_rows_of_a_record_are_told_from_duplicates_by_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, wrong: int, outcomes: dict[str, int]
+) -> None:
+    fakes(monkeypatch, [[State.VALUE] * 3])
+    pairs = [text.split(":") for text in rows.split()]
+    block = {
+        "_partition": pa.array([0] * len(pairs), pa.int32()),
+        "_offset": pa.array([int(at) for at, _ in pairs]),
+        "line": pa.array([None if number == "-" else int(number) for _, number in pairs], pa.int64()),
+    }
+    (tmp_path / "table").mkdir()
+    pq.write_table(pa.table(block), tmp_path / "table" / "0.parquet")
+    source, table = Source(brokers="b", topic="t"), TableAddress("parquet", str(tmp_path / "table"))
+    summary, _, facts = audit.run(audit.Request(source, table, number="LINE"), tmp_path / "report")
+    assert {outcome.name: count for outcome, count in summary.totals.items()} == outcomes
+    assert (summary.notes.misnumbered, len(facts["misnumbered"])) == (wrong, wrong)
+    assert summary.notes.total == summary.notes.accounted == len(pairs)
+    assert summary.ok == (not wrong and "MISSING" not in outcomes and "7:1" not in rows), summary.problems()
+    assert not any(proofs(tmp_path / "report"))
+    plain, _, _ = audit.run(audit.Request(source, table), tmp_path / "plain")
+    assert not plain.ok, "without the numbers, they are duplicates"
+
+
+def test_a_number_that_is_none_is_an_unexplained_row() -> None:
+    columns = Coordinates(Column("p"), Column("o"), None, Column("n"))
+    normal = Normalizer("t")
+    zeros, numbers = pa.array([0] * 5), pa.array(["1", "x", "-1", None, "0"])
+    assert [part.tolist() for part in normal.of([zeros, zeros, numbers], columns)] == [[0] * 3, [0] * 3, [1, -1, 0]]
+    assert normal.counts.invalid == 2
+    with pytest.raises(InvalidPipeline, match="the ordinality column has type bool"):
+        normal.of([pa.array([0]), pa.array([0]), pa.array([True])], columns)
 
 
 NUMBERS = st.one_of(st.none(), st.integers(-5, 2**63 - 1), st.integers(-5, 50))

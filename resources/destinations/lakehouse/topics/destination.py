@@ -94,6 +94,10 @@ class TopicLakes(TopicTracing):
         """Return the table of each topic that was read; see `TopicTables`."""
         return {seen.topic: seen.place.table for seen in self.seen() if _was_read(seen.record)}
 
+    def topics_of_tables(self) -> Mapping[str, Sequence[str]]:
+        """Return the topic of each table, also before its first commit; see `TopicTables`."""
+        return {table: [topic] for topic, table in self.registry.tables().items()}
+
     def seen(self, topic: str | None = None) -> list[Seen]:
         """Read the tables of all topics with commits, or of one topic, in order of the topics' names.
 

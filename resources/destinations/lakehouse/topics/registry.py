@@ -28,7 +28,8 @@ class TopicRegistry:
     def __init__(self, folder: Folder, pipeline: str) -> None:
         self.folder, self._pipeline = folder, pipeline
         self._own, self._uid = folder_of(pipeline), ""
-        self._known: list[tuple[str, str]] = []  # files never change, so each is read once
+        self._known: list[tuple[str, str]] = []  # files never change, so each is read once, unless the folder was restored
+        self._last: object = None  # identity of the last one
 
     def uid(self) -> str:
         """Return the registration id; empty: no run has begun.
@@ -51,14 +52,18 @@ class TopicRegistry:
             LedgerMismatch: a file is missing, or kpipe did not write it.
         """
         names = self.folder.names(f"{self._own}/topics")
+        if self._known and self._look() not in (None, self._last):  # a missing file is an error below
+            self._known, self._uid = [], ""
         if names != [_name(at) for at in range(1, len(names) + 1)] or len(names) < len(self._known):
             raise self._edited(f"the files of its topics are not numbered from 1 to {max(len(names), len(self._known))}")
-        for name in names[len(self._known) :]:
+        new = names[len(self._known) :]
+        for name in new:
             try:
                 said = json.loads(self.folder.read(f"{self._own}/topics/{name}") or b"")
                 self._known.append((str(said["topic"]), str(said["table"])))
             except (ValueError, KeyError, TypeError) as error:
                 raise self._edited(f"{name} was not written by kpipe") from error
+        self._last = self._look() if new else self._last
         found: dict[str, str] = {}
         for topic, table in self._known:
             found.setdefault(topic, table)
@@ -89,9 +94,13 @@ class TopicRegistry:
                 name = f"{self._own}/topics/{_name(len(self._known) + 1)}"
                 if self.folder.claim(name, json.dumps(said).encode()):
                     self._known.append((topic, table))
+                    self._last = self._look()
                     known[topic] = table
                 else:  # another run has added one
                     known = dict(self.tables())
+
+    def _look(self) -> object:
+        return self.folder.look(f"{self._own}/topics/{_name(len(self._known))}")
 
     def _edited(self, problem: str) -> LedgerMismatch:
         where = f"{self.folder.place}/{self._own}"

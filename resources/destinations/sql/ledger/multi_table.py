@@ -12,7 +12,7 @@ from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["ENTRY", "WRITTEN", "former", "rows", "settled", "topics", "write", "written"]
+__all__ = ["ENTRY", "WRITTEN", "former", "rows", "settled", "topics", "topics_of_tables", "write", "written"]
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
 ENTRY = (
@@ -135,6 +135,24 @@ def topics(connection: Connection, pipeline: str) -> dict[str, str]:
         [pipeline],
     ).fetchall()
     return dict(rows)
+
+
+def topics_of_tables(connection: Connection, pipeline: str) -> dict[str, list[str]]:
+    """Return the topics of which the pipeline has rows or dead letters in each of its tables by topic, by table.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+    """
+    rows = connection.execute(
+        f"SELECT target_table, topic FROM {BATCHES.sql} WHERE pipeline_name = $1 GROUP BY target_table, topic"
+        " HAVING sum(inserted) - sum(deleted) > 0 OR sum(dead_letters) > 0 ORDER BY target_table, topic",
+        [pipeline],
+    ).fetchall()
+    found: dict[str, list[str]] = {}
+    for table, topic in rows:
+        found.setdefault(table, []).append(topic)
+    return found
 
 
 def settled(connection: Connection, commit: Commit) -> Commit:

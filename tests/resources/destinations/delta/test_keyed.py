@@ -246,17 +246,21 @@ def test_times_are_read_back_as_keys_and_as_values(place: DeltaPlace) -> None:
     assert proof(destination).ok
 
 
-def test_a_restored_folder_of_the_same_version_is_not_that_of_the_index(place: DeltaPlace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopened", [True, False])
+def test_a_restored_folder_of_the_same_version_is_not_that_of_the_index(
+    place: DeltaPlace, tmp_path: Path, reopened: bool
+) -> None:
     destination = begun(place, RULE, 1)
     load(place, destination, 0, [1, 2])
     shutil.copytree(place.folder, tmp_path / "backup")
     load(place, destination, 2, [3, 1])
     version = place.delta().version()
+    load(place, destination, 4, [2])  # with the files of that version, which stay in memory
     shutil.rmtree(place.folder)
     shutil.copytree(tmp_path / "backup", place.folder)
     place.say({"another program": 1})
     assert place.delta().version() == version
-    destination = place.open(rule=RULE)
+    destination = place.open(rule=RULE) if reopened else destination
     load(place, destination, 2, [3, 1, 4])
     load(place, destination, 5, [3, 2])
     assert texts(place) == {1: "t3", 2: "t6", 3: "t5", 4: "t4"} and proof(destination).ok

@@ -20,8 +20,9 @@ from kpipe.batch.batch import Batch, Counts, Piece, RangeReport, StagedFile
 from kpipe.batch.table_write import TableReport
 from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import DestinationBusy
+from kpipe.errors import DestinationBusy, InvalidPipeline
 from kpipe.ingest.loop import Ingest
+from kpipe.planning.seek import forget
 from kpipe.run_events import Seen
 from kpipe.schema.columns import Columns
 from kpipe.schema.inference import infer
@@ -106,9 +107,11 @@ class Site:
 
     def run(self, **more: Any) -> int:
         """Run as a new process does, and return the number of rows of its batches."""
+        return sum(done.commit.totals.rows for done in self.loop(**more).run())
+
+    def loop(self, **more: Any) -> Ingest:
         destination = open_destination(self.pipeline, self.home)
-        loop = Ingest(self.pipeline, self.topics, self.stager, destination, seen=self.seen, wait=lambda _: None, **more)
-        return sum(done.commit.totals.rows for done in loop.run())
+        return Ingest(self.pipeline, self.topics, self.stager, destination, seen=self.seen, wait=lambda _: None, **more)
 
     def rows(self) -> Counter[tuple[str, str, int, int]]:
         destination: Any = open_destination(self.pipeline, self.home)
@@ -171,6 +174,26 @@ def test_topics_appear_and_columns_grow(site: Site) -> None:
     destination: Any = open_destination(site.pipeline, site.home)
     names = [columns.names() for columns in destination.columns_of(["raw_b_x", "raw_c"])]
     assert names == [("price", "extra"), ("id", "more")]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "duckdb"])
+def test_a_topic_whose_table_has_rows_of_a_topic_that_was_dropped(tmp_path: Path, kind: str) -> None:
+    site = Site(tmp_path, into={"type": kind, "table": "raw_{topic}"})
+    site.topics.produce(0, {"id": 1}, topic="b.x")
+    site.run()
+    site.topics.delete("b.x")
+    survey = site.loop().survey
+    survey.forgetting = True
+    for decision in forget(survey.read_ledger(), site.topics.snapshot(), None):
+        survey.decide(decision.kind, decision.changes, decision.note)
+    site.topics.create("b_x")
+    site.topics.produce(0, {"id": 2}, topic="b_x")
+    for _ in range(2):
+        with pytest.raises(InvalidPipeline, match=r"topic b_x: table raw_b_x has rows of topic b\.x"):
+            site.run()
+    _, ledger = open_destination(site.pipeline, site.home).ledger()
+    assert {source.topic.name for source in ledger.sources()} == {"a", "b.x"}, "nothing was begun"
+    assert site.proof().targets["raw_b_x"] == {"rows": 1, "rows_found": 1}
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])

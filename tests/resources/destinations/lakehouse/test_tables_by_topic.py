@@ -86,6 +86,7 @@ def test_each_table_has_its_rows_and_its_part_of_the_ledger(place: Any) -> None:
     assert other.columns_of(list(TABLES.values())) == [wide, PRICED]
     assert other.topics_written() == {"web-blog": "raw_web_blog", "web.shop": "raw_web_shop"}
     assert other.rows_of_tables() == {"raw_web_blog": 2, "raw_web_shop": 6}
+    assert other.topics_of_tables() == {"raw_web_blog": ["web-blog"], "raw_web_shop": ["web.shop"]}
     assert [(entry.seq, entry.source.topic.name, entry.table) for entry in other.history()] == [
         (2, "web-blog", "raw_web_blog"), (2, "web.shop", "raw_web_shop"), (3, "web.shop", "raw_web_shop"),
     ]  # fmt: skip

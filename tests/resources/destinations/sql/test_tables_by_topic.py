@@ -59,6 +59,7 @@ def test_tables_of_a_batch_are_committed_together(place: Place) -> None:
     assert destination.columns_of(list(TABLES.values())) == [wide, PRICED]
     assert destination.topics_written() == {"web-blog": "raw_web_blog", "web.shop": "raw_web_shop"}
     assert destination.rows_of_tables() == {"raw_web_blog": 2, "raw_web_shop": 6}
+    assert destination.topics_of_tables() == {"raw_web_blog": ["web-blog"], "raw_web_shop": ["web.shop"]}
     assert {(row["topic"], row["target_table"]) for row in destination.view("batches")} >= {("web.shop", "raw_web_shop")}
     with pytest.raises(Fenced):
         destination.commit(replace(first, id=uuid.uuid4().hex))
@@ -85,8 +86,17 @@ def test_one_table_is_cleared(place: Place) -> None:
     done = destination.clear(["raw_web_shop"], "me")
     assert (done.rows, done.pipelines) == ({"raw_web_shop": 5}, {"tweets": ["web.shop/0 [0, 5)"]})
     assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 0}
+    assert destination.topics_of_tables() == {"raw_web_blog": ["web-blog"]}
     destination.commit(commit(place, destination, {SHOP: 7, BLOG: 4}))
     assert targets(destination) == {"raw_web_blog": 4, "raw_web_shop": 2}
+    assert destination.topics_of_tables() == {"raw_web_blog": ["web-blog"], "raw_web_shop": ["web.shop"]}
+
+
+def test_a_table_with_a_dead_letter_only_is_its_topics(place: Place) -> None:
+    """The record can become a row later."""
+    destination = opened(place)
+    destination.commit(commit(place, destination, {BLOG: 1}, dead=(BLOG, 0)))
+    assert destination.topics_of_tables() == {"raw_web_blog": ["web-blog"]}
 
 
 def test_an_edited_template_and_one_table_for_all(place: Place) -> None:
