@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, _get_column_projection_values, _to_requested_schema, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record
 
@@ -20,6 +22,7 @@ from resources.destinations.iceberg.data_files import location
 from resources.destinations.iceberg.position_deletes import Deletes, write
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.types import arrow_schema
+from resources.destinations.lakehouse.chosen_rows import chosen_rows
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
@@ -89,20 +92,33 @@ class IcebergKeys:
         if not names:
             yield pa.table({"": pa.nulls(file.rows)})
             return
-        found = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=file.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(*file.values),
-            record_count=file.rows,
-        )
-        found.spec_id = file.spec
+        found = _entry(file)
         wanted = table.scan(selected_fields=tuple(names)).projection()
         reader = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
         for batch in reader._record_batches_from_scan_tasks_and_deletes(
             [FileScanTask(found)], {}
         ):  # the public one reads it whole
             yield pa.Table.from_batches([batch])
+
+    def rows_at(self, state: IcebergState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
+        """Read single rows of a file; see `Deleting.rows_at`.
+
+        pyiceberg reads whole files, and 131,072 rows at once. This maps columns as its scan does, with its functions.
+        """
+        meta, io, entry = state.table.metadata, state.table.io, _entry(file)
+        wanted = state.table.scan(selected_fields=tuple(names)).projection()
+        ids = ArrowScan(meta, io, wanted, AlwaysTrue())._projected_field_ids
+        options = {"downcast_ns_timestamp_to_us": meta.format_version <= 2}
+        with io.new_input(file.path).open() as stream, pq.ParquetFile(stream) as source:
+            has = pyarrow_to_schema(source.schema_arrow, meta.name_mapping(), format_version=meta.format_version, **options)
+            constants = _get_column_projection_values(entry, wanted, meta.schema(), meta.specs().get(file.spec), has.field_ids)
+            read = prune_columns(has, ids, select_full_types=False)
+            for batch in chosen_rows(source, [column.name for column in read.columns], places):
+                yield pa.Table.from_batches([
+                    _to_requested_schema(
+                        wanted, read, batch, projected_missing_fields=constants, allow_timestamp_tz_mismatch=True, **options
+                    )
+                ])  # fmt: skip
 
     def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:
         """Read a file of position deletes; see `Deleting.positions`."""
@@ -134,3 +150,15 @@ class IcebergKeys:
             if isinstance(file, Brought)
         ]
         return Changes(rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)])
+
+
+def _entry(file: LiveFile) -> DataFile:
+    found = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.values),
+        record_count=file.rows,
+    )
+    found.spec_id = file.spec
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from kpipe.batch.batch import Commit
@@ -93,6 +94,9 @@ class Deleting(Protocol):
 
     def blocks(self, state: Any, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Read columns of all rows of a file in order, deleted ones included; NULL where the file lacks a column."""
+
+    def rows_at(self, state: Any, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
+        """Read columns of the rows of a file at sorted positions, in order, few at once; see `blocks`."""
 
     def positions(self, state: Any, path: str) -> Iterator[pa.Table]:
         """Read a file of deletes: columns `path` and `position`."""
