@@ -141,7 +141,7 @@ class DeltaKeys:
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
         return bring_blocks(self._folder, wanted, blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
 
-    def bring_deletes(self, state: DeltaState, schema: Any, deleted: Any) -> Sequence[Replaced]:
+    def bring_deletes(self, state: DeltaState, schema: Any, deleted: Any, emptied: Sequence[LiveFile] = ()) -> Sequence[Replaced]:
         """Write vectors of the deleted positions; see `Deleting.bring_deletes`."""
         added: dict[str, list[np.ndarray]] = {}
         for _, blocks in deleted:
@@ -150,10 +150,10 @@ class DeltaKeys:
                 cuts = np.flatnonzero(paths[1:] != paths[:-1]) + 1
                 for first, mine in zip([0, *cuts], np.split(places, cuts), strict=True):
                     added.setdefault(str(paths[first]), []).append(mine)
-        if not added:
+        if not (added or emptied):
             return ()
         known = self._adds(state)
-        whole, changed, bitmaps = [], [], []
+        whole, changed, bitmaps = [Replaced(known[file.path], None) for file in emptied], [], []
         for path, places in added.items():
             add = known[path]
             old = vectors.read(self._folder, add["deletionVector"]) if add.get("deletionVector") else BitMap64()

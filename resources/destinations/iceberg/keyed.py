@@ -20,6 +20,7 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import location
 from resources.destinations.iceberg.position_deletes import Deletes, write
+from resources.destinations.iceberg.replaced_files import Emptied
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.types import arrow_schema
 from resources.destinations.lakehouse.chosen_rows import chosen_rows
@@ -131,13 +132,20 @@ class IcebergKeys:
         return bring_blocks(self._data, arrow_schema(schema.columns), blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
 
     def bring_deletes(
-        self, state: IcebergState, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]
-    ) -> Sequence[Deletes]:
-        """Write deleted positions into the table's folder; see `Deleting.bring_deletes`."""
+        self,
+        state: IcebergState,
+        schema: Any,
+        deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]],
+        emptied: Sequence[LiveFile] = (),
+    ) -> Sequence[Deletes | Emptied]:
+        """Write deleted positions into the table's folder; see `Deleting.bring_deletes`. Without rows, deletes go as well."""
         made = [write(self._data, near, blocks) for near, blocks in deleted]
         if made:
             self._data.settle()
-        return made
+        gone = [Emptied(file.path) for file in emptied]
+        if gone and not made and len(gone) == len((live := self.live(state)).files):
+            gone += [Emptied(path, deletes=True) for path in live.deletes]
+        return [*made, *gone]
 
     def added(self, state: IcebergState, brought: Sequence[Any]) -> Changes:
         """Return what a commit has changed; see `Deleting.added`."""
@@ -149,7 +157,10 @@ class IcebergKeys:
             for file in brought
             if isinstance(file, Brought)
         ]
-        return Changes(rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)])
+        deletes = [location(self._data, file.name) for file in brought if isinstance(file, Deletes)]
+        gone = [file for file in brought if isinstance(file, Emptied)]
+        ended, removed = ([file.path for file in gone if file.deletes == kind] for kind in (True, False))
+        return Changes(rows, deletes, ended, removed)
 
 
 def _entry(file: LiveFile) -> DataFile:

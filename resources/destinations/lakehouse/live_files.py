@@ -104,13 +104,20 @@ class Deleting(Protocol):
     def bring_rows(self, schema: Any, commit: Commit, blocks: Iterator[pa.Table]) -> Sequence[Any]:
         """Write rows of staged types into the table's folder, durably; no commit references them yet."""
 
-    def bring_deletes(self, state: Any, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Any]:
+    def bring_deletes(
+        self,
+        state: Any,
+        schema: Any,
+        deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]],
+        emptied: Sequence[LiveFile] = (),
+    ) -> Sequence[Any]:
         """Write deleted positions into the table's folder, durably.
 
         Args:
             state: that the batch changes.
             schema: of `prepare`.
             deleted: positions by partition: any file of the partition, and tables of `path` and `position`, sorted.
+            emptied: files to remove from the table, because none of their rows stays.
         """
 
     def added(self, state: Any, brought: Sequence[Any]) -> Changes:

@@ -49,6 +49,7 @@ class MatchedRows:
 
     def __init__(self, connection: Connection, index: KeyIndex, key: Columns, batch: KeyedBatch) -> None:
         self._connection, self._index, self._key, self._batch = connection, index, key, batch
+        self.empties = self._empties()  # whether the batch deletes all rows
 
     def copy(self, lake: Deleting, state: Any, columns: Columns) -> None:
         """Copy the rows of a state into the table of the merge.
@@ -88,17 +89,16 @@ class MatchedRows:
                 )
 
     def _match(self) -> None:
-        width, all_rows = range(len(self._key)), self._empties()
+        width = range(len(self._key))
         names, same = ", ".join(f"k{at}" for at in width), " AND ".join(f"k.k{at} = r.k{at}" for at in width)
         keys = f"(SELECT {names}, bool_or(keeps) AS keeps FROM {_KEYS} GROUP BY {names})"
-        join = "LEFT JOIN" if all_rows else "JOIN"
+        join = "LEFT JOIN" if self.empties else "JOIN"
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE kpipe_matched AS SELECT r.*, coalesce(k.keeps, false) AS keeps FROM idx.rows AS r"
             f" {join} {keys} AS k ON {same}"
         )
 
     def _empties(self) -> bool:
-        """Return whether the batch has a delete of all rows."""
         files = [file.path for file in self._batch.files.deletes if EMPTIES in file.names]
         return bool(files and self._connection.execute(f"SELECT 1 FROM {_READ} WHERE {EMPTIES} LIMIT 1", [files]).fetchall())
 

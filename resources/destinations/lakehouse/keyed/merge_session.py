@@ -43,7 +43,7 @@ from resources.object_store.uri import is_remote
 
 __all__ = ["LETTERS", "MergeSession", "Merged", "is_damage"]
 
-_GONE = "temp.kpipe_gone"
+_GONE, _EMPTIED = "temp.kpipe_gone", "temp.kpipe_emptied"
 _INDEX = "index.duckdb"
 _BUSY = ("Could not set lock", "file handle conflict", "already attached")  # in DuckDB's errors
 _OLD_S = 86_400  # age of folders of killed runs that are removed
@@ -147,13 +147,18 @@ class MergeSession:
         name = quote("main", batch.table)
         self.connection.execute(f"CREATE TABLE {name} ({', '.join(parts)}, {FILE} INTEGER, {AT} BIGINT)")
         self.connection.execute("CREATE TEMP TABLE kpipe_matched (f INTEGER, pos BIGINT)")
-        if self._index is not None:
-            MatchedRows(self.connection, self._index, self._key, batch).copy(self._lake, self._state, self._columns)
+        self.connection.execute("CREATE TEMP TABLE kpipe_emptied (f INTEGER)")
+        rows = MatchedRows(self.connection, self._index, self._key, batch) if self._index is not None else None
+        if rows is not None:
+            rows.copy(self._lake, self._state, self._columns)
         done, delta = merge(self.connection, batch)
         self.connection.execute(
             f"CREATE TEMP TABLE kpipe_gone AS SELECT f, pos FROM {MATCHED} AS m WHERE NOT EXISTS"
             f" (SELECT 1 FROM {name} AS t WHERE t.{FILE} = m.f AND t.{AT} = m.pos)"
         )
+        if rows is not None and rows.empties:
+            stay = f"SELECT r.f FROM idx.rows AS r ANTI JOIN {_GONE} AS g ON g.f = r.f AND g.pos = r.pos"
+            self.connection.execute(f"INSERT INTO {_EMPTIED} SELECT id FROM idx.files WHERE id NOT IN ({stay})")
         self._merged = Merged(done, delta, self._duplicates(batch.commit, done))
         return self._merged
 
@@ -168,23 +173,29 @@ class MergeSession:
                 yield pa.table(arrays, schema=schema)
 
     def removed(self) -> Iterator[tuple[LiveFile, Iterator[pa.Table]]]:
-        """Read the deleted positions by partition, sorted by path and position."""
-        if not self.connection.execute(f"SELECT 1 FROM {_GONE} LIMIT 1").fetchall():
+        """Read the deleted positions by partition, sorted by path and position; without those of `emptied`."""
+        which = f"g.f NOT IN (SELECT e.f FROM {_EMPTIED} AS e)"
+        if not self.connection.execute(f"SELECT 1 FROM {_GONE} AS g WHERE {which} LIMIT 1").fetchall():
             return
         groups = self.connection.execute(
-            f"SELECT f.spec, f.parts, any_value(f.id) FROM idx.files AS f WHERE f.id IN (SELECT g.f FROM {_GONE} AS g)"
-            " GROUP BY ALL ORDER BY ALL"
+            "SELECT f.spec, f.parts, any_value(f.id) FROM idx.files AS f"
+            f" WHERE f.id IN (SELECT g.f FROM {_GONE} AS g WHERE {which}) GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         assert self._index is not None
         for spec, parts, number in groups:
             file = self._index.file(number)
             found = self.connection.sql(
                 f"SELECT f.path, g.pos AS position FROM {_GONE} AS g JOIN idx.files AS f ON f.id = g.f"
-                " WHERE f.spec = $1 AND f.parts = $2 ORDER BY f.path, g.pos",
+                f" WHERE f.spec = $1 AND f.parts = $2 AND {which} ORDER BY f.path, g.pos",
                 params=[spec, parts],
             )
             with found.to_arrow_reader(_ROWS) as reader:
                 yield file, (pa.Table.from_batches([block]) for block in reader)
+
+    def emptied(self) -> list[LiveFile]:
+        """Return the files of which no row stays after a delete of all rows."""
+        found = self.connection.execute(f"SELECT f FROM {_EMPTIED} ORDER BY f").fetchall()
+        return [self._index.file(number) for (number,) in found] if self._index is not None else []
 
     def advance(self, lake: Deleting, state: Any, brought: Sequence[Any]) -> None:
         """Bring the index up to date after the commit, if it is the only one since `begin`.

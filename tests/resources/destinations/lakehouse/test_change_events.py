@@ -17,6 +17,7 @@ from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import DeltaLake
+from resources.destinations.delta.live_files import live_adds
 from resources.destinations.iceberg import IcebergLake, SQLite
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.testing.kept_values import RULE, Change, changed
@@ -106,6 +107,7 @@ def read(place: Place) -> dict[int, dict[str, Any]]:
 )
 def test_a_lake_and_duckdb_end_with_the_same_rows(tmp_path: Path, kind: str) -> None:
     """Nested columns, columns that come later, and a value that is left out of the partition's column."""
+    (tmp_path / "database").mkdir()
     lake, database = PLACES[kind](tmp_path), DuckDBPlace(tmp_path / "database")
     for place in (lake, database):
         begun(place, RULE, 1)
@@ -183,6 +185,37 @@ def test_killed_anywhere_it_lands_once(tmp_path: Path, kind: str, point: str) ->
         assert (done.inserted, done.updated, done.deleted) == counts
         assert {found["id"]: (found["Big Text"], found["n"]) for found in place.rows()} == expected
     assert bytes(place.rows()[0]["raw"]) == b"r" and proof(destination).ok
+
+
+def files(place: LakePlace) -> int:
+    """Files of rows and of deletes in the newest version, as others count them."""
+    if isinstance(place, DeltaPlace):
+        return len(live_adds(LocalFolder(place.folder / "tweets"), place.delta().version()))
+    assert isinstance(place, IcebergPlace)
+    snapshot = place.iceberg().current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    said = [int(snapshot.summary[name] or 0) for name in ("total-data-files", "total-delete-files")]
+    assert place.iceberg().inspect.files().num_rows == sum(said)
+    return sum(said)
+
+
+def test_a_truncate_removes_the_files(place: LakePlace) -> None:
+    """Those of which rows were deleted before, too; a file of the same commit stays, and so do its rows."""
+    row = {"Big Text": "a", "raw": None, "n": 1}
+    destination = begun(place, RULE, 1)
+    for first, keys in ((0, [1, 2, 3]), (3, [2, 4]), (5, [4])):
+        writes: list[Change] = [(0, first + at, key, row, set()) for at, key in enumerate(keys)]
+        destination.commit(changed(place, destination.ledger()[1], writes))
+    assert files(place) > 2
+    more: list[Change] = [(0, 6, 3, row, {"Big Text"}), (0, 7, -1, None, set()), (0, 8, 8, row, set()), (0, 9, 9, row, set())]
+    done = destination.commit(changed(place, destination.ledger()[1], more))
+    assert (done.commit.totals.deleted, done.commit.totals.updated, done.commit.totals.inserted) == (4, 1, 2)
+    assert files(place) == 1 and [found["id"] for found in place.rows()] == [8, 9]
+    writes = [(0, 10, 8, {**row, "Big Text": "new"}, {"raw"}), (0, 11, -1, None, set())]
+    assert destination.commit(changed(place, destination.ledger()[1], writes)).commit.totals.deleted == 2
+    assert files(place) == 0 and place.rows() == [] and proof(destination).ok
+    destination.commit(changed(place, destination.ledger()[1], [(0, 12, -1, None, set()), (0, 13, 1, row, set())]))
+    assert files(place) == 1 and [found["id"] for found in place.rows()] == [1] and proof(destination).ok
 
 
 def test_polars_reads_it(place: LakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
