@@ -24,7 +24,6 @@ from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.merge.merge_staging import only
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ, sql_type
-from resources.type_compatibility import COORDINATES
 
 __all__ = ["AT", "FILE", "MATCHED", "MatchedRows"]
 
@@ -62,7 +61,7 @@ class MatchedRows:
         batch = self._batch
         self._collect_keys()
         self._match()
-        had, coordinates = set(columns.names()), set(COORDINATES.names())
+        had = set(columns.names())
         known = [item for item in batch.known if item[0] in had]
         if batch.rule.on_conflict == "update":
             self._read(lake, state, known, "true")
@@ -70,7 +69,7 @@ class MatchedRows:
         self._index_rows("NOT keeps")
         if not (kept := self._kept_columns()):
             return
-        needed = {*batch.key, *coordinates}
+        needed = {*batch.key, *_SHORT}
         self._read(lake, state, [item for item in known if item[0] in needed or item[0].lower() in kept], "keeps")
 
     def _collect_keys(self) -> None:
