@@ -109,17 +109,22 @@ class IcebergKeys:
         meta, io, entry = state.table.metadata, state.table.io, _entry(file)
         wanted = state.table.scan(selected_fields=tuple(names)).projection()
         ids = ArrowScan(meta, io, wanted, AlwaysTrue())._projected_field_ids
-        options = {"downcast_ns_timestamp_to_us": meta.format_version <= 2}
+        short = meta.format_version <= 2  # such tables have no nanoseconds
         with io.new_input(file.path).open() as stream, pq.ParquetFile(stream) as source:
-            has = pyarrow_to_schema(source.schema_arrow, meta.name_mapping(), format_version=meta.format_version, **options)
+            kinds, mapping = source.schema_arrow, meta.name_mapping()
+            has = pyarrow_to_schema(kinds, mapping, downcast_ns_timestamp_to_us=short, format_version=meta.format_version)
             constants = _get_column_projection_values(entry, wanted, meta.schema(), meta.specs().get(file.spec), has.field_ids)
             read = prune_columns(has, ids, select_full_types=False)
             for batch in chosen_rows(source, [column.name for column in read.columns], places):
-                yield pa.Table.from_batches([
-                    _to_requested_schema(
-                        wanted, read, batch, projected_missing_fields=constants, allow_timestamp_tz_mismatch=True, **options
-                    )
-                ])  # fmt: skip
+                mapped = _to_requested_schema(
+                    wanted,
+                    read,
+                    batch,
+                    downcast_ns_timestamp_to_us=short,
+                    projected_missing_fields=constants,
+                    allow_timestamp_tz_mismatch=True,
+                )
+                yield pa.Table.from_batches([mapped])
 
     def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:
         """Read a file of position deletes; see `Deleting.positions`."""

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
@@ -132,7 +134,7 @@ def test_a_lake_and_duckdb_end_with_the_same_rows(tmp_path: Path, kind: str, mon
 
 
 def test_after_a_lost_race_the_values_are_those_of_the_winner(place: LakePlace, armed: Any) -> None:
-    """Another pipeline replaces the row between the look at it and the commit; then it adds one before a TRUNCATE."""
+    """Another pipeline replaces the row after its value was read, before the commit; then it adds one before a TRUNCATE."""
     row = {"Big Text": "first", "raw": None, "n": 1}
     destination = begun(place, RULE, 1)
     destination.commit(changed(place, destination.ledger()[1], [(0, at, at, row, set()) for at in range(3)]))
@@ -152,6 +154,24 @@ def test_after_a_lost_race_the_values_are_those_of_the_winner(place: LakePlace, 
     done = destination.commit(changed(place, destination.ledger()[1], [(0, 4, -1, None, set()), (0, 5, 7, row, set())]))
     assert done.commit.totals.deleted == 4 and [found["id"] for found in place.rows()] == [7]
     assert proof(destination).ok and proof(other).ok
+
+
+def test_values_are_read_from_files_of_other_programs(place: LakePlace) -> None:
+    """Their files have field ids (Iceberg), and lack columns."""
+    row = {"Big Text": "a", "raw": b"r", "n": 1}
+    destination = begun(place, RULE, 1)
+    destination.commit(changed(place, destination.ledger()[1], [(0, 0, 1, row, set())]))
+    rows = pa.table({"id": pa.array([2, 3]), "Big Text": ["two", None]})
+    if isinstance(place, DeltaPlace):
+        write_deltalake(str(place.folder / "tweets"), rows, mode="append", schema_mode="merge")
+    else:
+        assert isinstance(place, IcebergPlace)
+        place.iceberg().append(rows)
+    kept = {"Big Text", "raw"}
+    writes: list[Change] = [(0, at, at, {**row, "n": at}, kept) for at in (1, 2, 3)]
+    assert destination.commit(changed(place, destination.ledger()[1], writes)).commit.totals.updated == 3
+    found = {item["id"]: (item["Big Text"], item["raw"], item["n"]) for item in place.rows()}
+    assert found == {1: ("a", b"r", 1), 2: ("two", None, 2), 3: (None, None, 3)} and proof(destination).ok
 
 
 def _commit(place: LakePlace, commit: Commit, fault: str) -> None:
