@@ -23,7 +23,7 @@ EMPTIES = "_kafka_empties"
 HIDDEN = (ORIGINAL, UNCHANGED, EMPTIES)
 
 #: Destinations whose commits keep values.
-KEEPING = ("duckdb", "postgres", "mysql")
+KEEPING = ("duckdb", "postgres", "mysql", "delta", "iceberg", "ducklake")
 
 
 def is_changes(pipeline: Pipeline) -> bool:

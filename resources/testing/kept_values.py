@@ -21,17 +21,19 @@ from resources.testing.keyed import begun
 from resources.testing.place import COORDINATES, Place, arrow, begin, live
 from resources.testing.state import proof
 
-__all__ = ["KeptValues"]
+__all__ = ["COLUMNS", "RULE", "Change", "KeptValues", "changed"]
 
 COLUMNS = Columns.of({"id": "BIGINT", "Big Text": "VARCHAR", "raw": "BLOB", "n": "BIGINT"})
-_RULE = KeyRule(("id",), "replace", deletes=True)
+RULE = KeyRule(("id",), "replace", deletes=True)
 #: Partition, offset, id (negative: all rows), a row without its id (None: a delete), and the columns that keep their value.
-_Write = tuple[int, int, int, "dict[str, Any] | None", set[str]]
+Change = tuple[int, int, int, "dict[str, Any] | None", set[str]]
 
 
-def _commit(place: Place, ledger: Ledger, writes: list[_Write], key_name: str = "id") -> Commit:
-    """Build a batch of writes: partition, offset, id, row, kept columns."""
-    columns = Columns(((key_name, COLUMNS.items[0][1]), *COLUMNS.items[1:]))
+def changed(
+    place: Place, ledger: Ledger, writes: list[Change], key_name: str = "id", columns: Columns = COLUMNS, pipeline: str = "tweets"
+) -> Commit:
+    """Build a batch of writes: partition, offset, id, row, kept columns; the first column is the key."""
+    columns = Columns(((key_name, columns.items[0][1]), *columns.items[1:]))
     fields = [(name, arrow(kind)) for name, kind in columns]
     whole = pa.schema([*fields, (UNCHANGED, pa.string()), *COORDINATES.items()])
     keys = pa.schema([fields[0], (EMPTIES, pa.bool_()), *COORDINATES.items()])
@@ -57,7 +59,7 @@ def _commit(place: Place, ledger: Ledger, writes: list[_Write], key_name: str = 
         TableWrite(columns=columns, files=tuple(files), deletes=tuple(deletes)),
         counts,
         id=uuid.uuid4().hex,
-        pipeline="tweets",
+        pipeline=pipeline,
         changes=tuple(step.change for step in steps),
         steps=steps,
         ends={step.source: (0, step.end) for step in steps},
@@ -74,9 +76,9 @@ class KeptValues:
         if not place.keeps:
             pytest.skip(f"{type(place).__name__}: an update that left out a value stops the pipeline")
         chance, rows, at = random.Random(7), dict[int, dict[str, Any]](), {0: 0, 1: 0}
-        destination = begun(place, _RULE)
+        destination = begun(place, RULE)
         for number in range(8):
-            writes: list[_Write] = []
+            writes: list[Change] = []
             for _ in range(chance.randint(1, 40)):
                 key = chance.randint(0, 9)
                 partition = key % 2
@@ -89,7 +91,7 @@ class KeptValues:
                     rows.pop(key, None)
                 else:
                     rows[key] = {**row, **{name: rows[key][name] for name in kept}}
-            destination.commit(_commit(place, destination.ledger()[1], writes))
+            destination.commit(changed(place, destination.ledger()[1], writes))
             found = {row["id"]: {name: row[name] for name in COLUMNS.names()[1:]} for row in place.rows()}
             assert {key: {**row, "raw": bytes(row["raw"])} for key, row in found.items()} == rows, number
         assert proof(destination).ok
@@ -98,9 +100,9 @@ class KeptValues:
         if not place.keeps:
             pytest.skip(f"{type(place).__name__}: a TRUNCATE stops the pipeline")
         chance, rows, at, deleted = random.Random(9), dict[int, int](), 0, 0
-        destination = begun(place, _RULE, 1)
+        destination = begun(place, RULE, 1)
         for number in range(6):
-            writes: list[_Write] = []
+            writes: list[Change] = []
             for _ in range(chance.randint(1, 30)):
                 key, what = chance.randint(0, 9), chance.random()
                 if what < 0.15:
@@ -114,14 +116,14 @@ class KeptValues:
                     writes.append((0, at, key, {"Big Text": "x", "raw": None, "n": at}, {"Big Text"} if key in rows else set()))
                     rows[key] = at
                 at += 1
-            done = destination.commit(_commit(place, destination.ledger()[1], writes))
+            done = destination.commit(changed(place, destination.ledger()[1], writes))
             deleted -= done.commit.totals.deleted
             assert {row["id"]: row["n"] for row in place.rows()} == rows and deleted == 0, number
         assert proof(destination).ok
-        two = place.open("other", "other", rule=_RULE)
+        two = place.open("other", "other", rule=RULE)
         two.commit(begin("other", range(2)))
         ledger = two.ledger()[1]
-        commit = _commit(place, ledger, [(0, 0, -1, None, set())])
+        commit = changed(place, ledger, [(0, 0, -1, None, set())])
         with pytest.raises(SchemaConflict, match="expected one partition, found 2"):
             two.commit(replace(commit, pipeline="other"))
 
@@ -134,20 +136,20 @@ class KeptValues:
             row = {"Big Text": "a", "raw": None, "n": 1}
             for first, writes in ((0, [1, 2]), (2, [3, None, 4])):
                 changes = [(0, first + at, key or -1, row if key else None, set[str]()) for at, key in enumerate(writes)]
-                done = destination.commit(replace(_commit(place, destination.ledger()[1], changes, name), pipeline=name))
+                done = destination.commit(replace(changed(place, destination.ledger()[1], changes, name), pipeline=name))
             assert done.commit.totals.deleted == 3, name
             assert [found[name] for found in place.rows(f"t_{name}")] == [4] and proof(destination).ok, name
 
     def test_a_value_that_no_row_has_is_refused(self, place: Place) -> None:
         if not place.keeps:
             pytest.skip(f"{type(place).__name__}: an update that left out a value stops the pipeline")
-        destination = begun(place, _RULE, 1)
+        destination = begun(place, RULE, 1)
         row = {"Big Text": "a", "raw": b"", "n": 1}
         ledger = destination.ledger()[1]
         with pytest.raises(SchemaConflict, match=r"partition 0 offset 1: an update left out big text.*no row of its key"):
-            destination.commit(_commit(place, ledger, [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"})]))
+            destination.commit(changed(place, ledger, [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"})]))
         assert destination.ledger()[1] == ledger and place.rows() == []
         # A later delete makes the value unnecessary.
-        writes: list[_Write] = [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"}), (0, 2, 2, None, set())]
-        destination.commit(_commit(place, ledger, writes))
+        writes: list[Change] = [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"}), (0, 2, 2, None, set())]
+        destination.commit(changed(place, ledger, writes))
         assert [found["id"] for found in place.rows()] == [1] and proof(destination).ok

@@ -23,7 +23,7 @@ EVERY = Image({}, None)
 """In place of a row: all rows."""
 _TRUNCATED = (
     "a TRUNCATE of the source's table",
-    "set format.truncate: apply to delete all rows (DuckDB, PostgreSQL, MySQL), or skip to keep them",
+    "set format.truncate: apply to delete all rows (not in destinations of plugins), or skip to keep them",
 )
 
 
@@ -177,5 +177,5 @@ _MOVED = (
 )
 _UNKEPT = (
     "an update left out a large value that it did not change: this destination cannot keep the value of the row",
-    "set REPLICA IDENTITY FULL for the source's table, or load into DuckDB, PostgreSQL or MySQL",
+    "set REPLICA IDENTITY FULL for the source's table, or load into a destination of kpipe's own",
 )

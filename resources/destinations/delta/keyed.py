@@ -23,6 +23,7 @@ from resources.destinations.delta.live_files import live_adds
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
+from resources.destinations.lakehouse.chosen_rows import chosen_rows
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
@@ -106,18 +107,29 @@ class DeltaKeys:
 
     def blocks(self, state: DeltaState, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Read all rows of a file in order; see `Deleting.blocks`."""
+        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
+            found = source.iter_batches(columns=_there(source, names))
+            yield from self._completed(state, file, names, found)
+
+    def rows_at(self, state: DeltaState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
+        """Read single rows of a file; see `Deleting.rows_at`."""
+        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
+            yield from self._completed(state, file, names, chosen_rows(source, _there(source, names), places))
+
+    def _completed(
+        self, state: DeltaState, file: LiveFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.Table]:
+        """Add the columns that a file lacks: partition values, else NULL."""
         kinds = {field["name"]: arrow(field["type"]) for field in state.about.fields}
         values = dict(file.values) if file.values else {}
         if not values and set(names) & set(state.about.partitions):
             values = self._adds(state)[file.path]["partitionValues"]
-        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
-            there = {name for name in names if name in source.schema_arrow.names}
-            for batch in source.iter_batches(columns=sorted(there)):
-                columns = [
-                    batch.column(name) if name in there else _constant(values.get(name), kinds[name], len(batch))
-                    for name in names
-                ]
-                yield pa.table(columns, names=list(names)) if names else pa.table({"": pa.nulls(len(batch))})
+        for batch in batches:
+            there = set(batch.schema.names)
+            columns = [
+                batch.column(name) if name in there else _constant(values.get(name), kinds[name], len(batch)) for name in names
+            ]
+            yield pa.table(columns, names=list(names)) if names else pa.table({"": pa.nulls(len(batch))})
 
     def positions(self, state: DeltaState, path: str) -> Iterator[pa.Table]:
         """Read a vector; see `Deleting.positions`."""
@@ -130,7 +142,7 @@ class DeltaKeys:
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
         return bring_blocks(self._folder, wanted, blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
 
-    def bring_deletes(self, state: DeltaState, schema: Any, deleted: Any) -> Sequence[Replaced]:
+    def bring_deletes(self, state: DeltaState, schema: Any, deleted: Any, emptied: Sequence[LiveFile] = ()) -> Sequence[Replaced]:
         """Write vectors of the deleted positions; see `Deleting.bring_deletes`."""
         added: dict[str, list[np.ndarray]] = {}
         for _, blocks in deleted:
@@ -139,10 +151,10 @@ class DeltaKeys:
                 cuts = np.flatnonzero(paths[1:] != paths[:-1]) + 1
                 for first, mine in zip([0, *cuts], np.split(places, cuts), strict=True):
                     added.setdefault(str(paths[first]), []).append(mine)
-        if not added:
+        if not (added or emptied):
             return ()
         known = self._adds(state)
-        whole, changed, bitmaps = [], [], []
+        whole, changed, bitmaps = [Replaced(known[file.path], None) for file in emptied], [], []
         for path, places in added.items():
             add = known[path]
             old = vectors.read(self._folder, add["deletionVector"]) if add.get("deletionVector") else BitMap64()
@@ -165,6 +177,10 @@ class DeltaKeys:
         new = [_key({**file.add, "deletionVector": file.vector}) for file in changed if file.vector is not None]
         old = [_key(file.add) for file in changed if file.add.get("deletionVector")]
         return Changes(rows, new, old, [file.add["path"] for file in changed if file.vector is None])
+
+
+def _there(source: pq.ParquetFile, names: Sequence[str]) -> list[str]:
+    return sorted(set(names) & set(source.schema_arrow.names))
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:

@@ -25,6 +25,7 @@ from pyiceberg.typedef import Record
 
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
+from resources.destinations.iceberg.replaced_files import Emptied, Removal
 from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.table_format import Overtaken
@@ -39,13 +40,15 @@ def location(folder: Folder, name: str = "") -> str:
     return f"{place}/{name}" if name else place
 
 
-def append(change: Transaction, folder: Folder, files: Sequence[Brought | Deletes], summary: dict[str, str], branch: str) -> None:
-    """Stage a snapshot that adds files of rows, and files of the positions that it deletes.
+def append(
+    change: Transaction, folder: Folder, files: Sequence[Brought | Deletes | Emptied], summary: dict[str, str], branch: str
+) -> None:
+    """Stage a snapshot that adds files of rows, and files of the positions that it deletes, and removes files without rows.
 
     Args:
         change: the transaction.
         folder: the folder of the files.
-        files: relative to the folder.
+        files: new ones are relative to the folder.
         summary: properties of the snapshot.
         branch: branch of the snapshot.
 
@@ -57,7 +60,10 @@ def append(change: Transaction, folder: Folder, files: Sequence[Brought | Delete
     rows = [file for file in files if isinstance(file, Brought)]
     deletes = [data_file(file, location(folder, file.name)) for file in files if isinstance(file, Deletes)]
     made: Any = change._append_snapshot_producer(summary, branch=branch)
-    if deletes:
+    removed = [file.path for file in files if isinstance(file, Emptied)]
+    if removed:
+        made = Removal(change, removed, deletes, summary, bool(rows), branch)
+    elif deletes:
         made = Upsert(change, deletes, bool(rows), summary, branch)
     with made as producer:
         for file in rows:

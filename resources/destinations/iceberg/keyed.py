@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, _get_column_projection_values, _to_requested_schema, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record
 
@@ -18,8 +20,10 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import location
 from resources.destinations.iceberg.position_deletes import Deletes, write
+from resources.destinations.iceberg.replaced_files import Emptied
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.types import arrow_schema
+from resources.destinations.lakehouse.chosen_rows import chosen_rows
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
@@ -89,20 +93,38 @@ class IcebergKeys:
         if not names:
             yield pa.table({"": pa.nulls(file.rows)})
             return
-        found = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=file.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(*file.values),
-            record_count=file.rows,
-        )
-        found.spec_id = file.spec
+        found = _entry(file)
         wanted = table.scan(selected_fields=tuple(names)).projection()
         reader = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
         for batch in reader._record_batches_from_scan_tasks_and_deletes(
             [FileScanTask(found)], {}
         ):  # the public one reads it whole
             yield pa.Table.from_batches([batch])
+
+    def rows_at(self, state: IcebergState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
+        """Read single rows of a file; see `Deleting.rows_at`.
+
+        pyiceberg reads whole files, and 131,072 rows at once. This maps columns as its scan does, with its functions.
+        """
+        meta, io, entry = state.table.metadata, state.table.io, _entry(file)
+        wanted = state.table.scan(selected_fields=tuple(names)).projection()
+        ids = ArrowScan(meta, io, wanted, AlwaysTrue())._projected_field_ids
+        short = meta.format_version <= 2  # such tables have no nanoseconds
+        with io.new_input(file.path).open() as stream, pq.ParquetFile(stream) as source:
+            kinds, mapping = source.schema_arrow, meta.name_mapping()
+            has = pyarrow_to_schema(kinds, mapping, downcast_ns_timestamp_to_us=short, format_version=meta.format_version)
+            constants = _get_column_projection_values(entry, wanted, meta.schema(), meta.specs().get(file.spec), has.field_ids)
+            read = prune_columns(has, ids, select_full_types=False)
+            for batch in chosen_rows(source, [column.name for column in read.columns], places):
+                mapped = _to_requested_schema(
+                    wanted,
+                    read,
+                    batch,
+                    downcast_ns_timestamp_to_us=short,
+                    projected_missing_fields=constants,
+                    allow_timestamp_tz_mismatch=True,
+                )
+                yield pa.Table.from_batches([mapped])
 
     def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:
         """Read a file of position deletes; see `Deleting.positions`."""
@@ -115,13 +137,20 @@ class IcebergKeys:
         return bring_blocks(self._data, arrow_schema(schema.columns), blocks, f"kpipe-{uuid.uuid4().hex}", commit, schema.parts)
 
     def bring_deletes(
-        self, state: IcebergState, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]
-    ) -> Sequence[Deletes]:
-        """Write deleted positions into the table's folder; see `Deleting.bring_deletes`."""
+        self,
+        state: IcebergState,
+        schema: Any,
+        deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]],
+        emptied: Sequence[LiveFile] = (),
+    ) -> Sequence[Deletes | Emptied]:
+        """Write deleted positions into the table's folder; see `Deleting.bring_deletes`. Without rows, deletes go as well."""
         made = [write(self._data, near, blocks) for near, blocks in deleted]
         if made:
             self._data.settle()
-        return made
+        gone = [Emptied(file.path) for file in emptied]
+        if gone and not made and len(gone) == len((live := self.live(state)).files):
+            gone += [Emptied(path, deletes=True) for path in live.deletes]
+        return [*made, *gone]
 
     def added(self, state: IcebergState, brought: Sequence[Any]) -> Changes:
         """Return what a commit has changed; see `Deleting.added`."""
@@ -133,4 +162,19 @@ class IcebergKeys:
             for file in brought
             if isinstance(file, Brought)
         ]
-        return Changes(rows, [location(self._data, file.name) for file in brought if isinstance(file, Deletes)])
+        deletes = [location(self._data, file.name) for file in brought if isinstance(file, Deletes)]
+        gone = [file for file in brought if isinstance(file, Emptied)]
+        ended, removed = ([file.path for file in gone if file.deletes == kind] for kind in (True, False))
+        return Changes(rows, deletes, ended, removed)
+
+
+def _entry(file: LiveFile) -> DataFile:
+    found = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.values),
+        record_count=file.rows,
+    )
+    found.spec_id = file.spec
+    return found

@@ -1,11 +1,12 @@
-"""Replace files of an Iceberg table by files with the same rows: a snapshot with the operation `replace`.
+"""Remove files from an Iceberg table: files that get replaced by files with the same rows, and files of which no row stays.
 
-pyiceberg has no such snapshot. Like `Upsert` in position_deletes.py, this overrides hooks of its producers that are not public.
+pyiceberg has no such snapshots. Like `Upsert` in position_deletes.py, this overrides hooks of its producers that are not public.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -21,10 +22,23 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from resources.destinations.iceberg.position_deletes import Upsert, counted
 
-__all__ = ["Replacement"]
+__all__ = ["Emptied", "Removal", "Replacement"]
 
 
-class Replacement(Upsert):
+@dataclass(frozen=True)
+class Emptied:
+    """A file to remove: none of its rows stays.
+
+    Attributes:
+        path: its location.
+        deletes: whether it is a file of deletes.
+    """
+
+    path: str
+    deletes: bool = False
+
+
+class Removal(Upsert):
     """A snapshot that removes files of rows and of deletes, and adds others.
 
     Args:
@@ -32,12 +46,20 @@ class Replacement(Upsert):
         removed: locations of the files to remove.
         deletes: entries of files of deletes to add.
         summary: properties of the snapshot.
+        rows: whether files of rows are added.
+        branch: branch of the snapshot.
     """
 
     def __init__(
-        self, change: Transaction, removed: Collection[str], deletes: Sequence[DataFile], summary: dict[str, str]
+        self,
+        change: Transaction,
+        removed: Collection[str],
+        deletes: Sequence[DataFile],
+        summary: dict[str, str],
+        rows: bool = True,
+        branch: str = "main",
     ) -> None:
-        super().__init__(change, deletes, True, summary, "main")
+        super().__init__(change, deletes, rows, summary, branch)
         self._removed = frozenset(removed)
         self._kept: list[ManifestFile] = []
         self._gone: list[tuple[ManifestFile, ManifestEntry]] = []
@@ -81,10 +103,16 @@ class Replacement(Upsert):
         removed = {_Unnamed(counted(entry.data_file, manifest.partition_spec_id)) for manifest, entry in self._gone}
         self._deleted_data_files = removed  # type: ignore[assignment] # only to be counted
         try:
-            found = super()._summary(snapshot_properties)
+            return super()._summary(snapshot_properties)
         finally:
             self._deleted_data_files = set()
-        return Summary(operation=Operation.REPLACE, **found.additional_properties)
+
+
+class Replacement(Removal):
+    """The same rows in other files: a snapshot with the operation `replace`."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        return Summary(operation=Operation.REPLACE, **super()._summary(snapshot_properties).additional_properties)
 
 
 class _Unnamed:

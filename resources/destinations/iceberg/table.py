@@ -214,7 +214,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         said = found.summary.additional_properties if found is not None and found.summary is not None else {}
         if found is None or said.get(f"{KEY}{pipeline}") != pointers[pipeline]:
             raise Overtaken(f"another commit replaced branch {branch}")
-        paths = {location(self._data, file.name) for file in brought}
+        paths = {location(self._data, file.name) for file in brought if isinstance(file, Brought)}
         failures = self._audit.failures(table, found.snapshot_id, paths)
         failpoint("commit.audit")
         if failures:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from kpipe.batch.batch import Commit
@@ -94,19 +95,29 @@ class Deleting(Protocol):
     def blocks(self, state: Any, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Read columns of all rows of a file in order, deleted ones included; NULL where the file lacks a column."""
 
+    def rows_at(self, state: Any, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
+        """Read columns of the rows of a file at sorted positions, in order, few at once; see `blocks`."""
+
     def positions(self, state: Any, path: str) -> Iterator[pa.Table]:
         """Read a file of deletes: columns `path` and `position`."""
 
     def bring_rows(self, schema: Any, commit: Commit, blocks: Iterator[pa.Table]) -> Sequence[Any]:
         """Write rows of staged types into the table's folder, durably; no commit references them yet."""
 
-    def bring_deletes(self, state: Any, schema: Any, deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]]) -> Sequence[Any]:
+    def bring_deletes(
+        self,
+        state: Any,
+        schema: Any,
+        deleted: Iterator[tuple[LiveFile, Iterator[pa.Table]]],
+        emptied: Sequence[LiveFile] = (),
+    ) -> Sequence[Any]:
         """Write deleted positions into the table's folder, durably.
 
         Args:
             state: that the batch changes.
             schema: of `prepare`.
             deleted: positions by partition: any file of the partition, and tables of `path` and `position`, sorted.
+            emptied: files to remove from the table, because none of their rows stays.
         """
 
     def added(self, state: Any, brought: Sequence[Any]) -> Changes:

@@ -30,6 +30,7 @@ EXTENSIONS = {
 
 class DuckLakePlace(DuckDBStatements):
     keyed = True
+    keeps = True
     failure = duckdb.IOException
 
     def __init__(self, folder: Path, kind: str = "duckdb", server: PostgresServer | None = None) -> None:

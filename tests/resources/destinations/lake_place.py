@@ -79,6 +79,7 @@ def opened(place: Any, roots: tuple[Any, ...], pipeline: str, table: str, rule: 
 
 class DeltaPlace(LakePlace):
     keyed = True
+    keeps = True
 
     def lake(self, table: str = "tweets") -> DeltaLake:
         return DeltaLake(self.folder / table)
@@ -281,6 +282,7 @@ class ParquetPlace(LakePlace):
 
 class IcebergPlace(LakePlace):
     keyed = True
+    keeps = True
 
     def lake(self, table: str = "tweets") -> IcebergLake:
         return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder))

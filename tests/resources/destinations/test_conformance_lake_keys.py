@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from resources.testing.conformance import sampled
+from resources.testing.kept_values import KeptValues
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
@@ -39,4 +40,12 @@ class TestLakeBackfills(sampled(KeyedBackfills, ["test_an_older_range_does_not_o
 
 
 class TestLakeKeys(sampled(KeyedConformance, QUICK)):  # type: ignore[misc]
+    pass
+
+
+# test_change_events.py compares random histories with DuckDB.
+_KEPT = ("test_a_truncate_deletes_all_rows_in_order", "test_a_value_that_no_row_has_is_refused")
+
+
+class TestLakeKeptValues(sampled(KeptValues, _KEPT)):  # type: ignore[misc]
     pass

@@ -107,7 +107,7 @@ class KeyedLakes(LakeDestination):
         merged = session.merge(batch)
         check_limit(self.pipeline, [self.rule], batch.ledger, batch.commit, merged.commit)
         rows = lake.bring_rows(schema, batch.commit, session.added(batch))
-        self._brought = [*rows, *lake.bring_deletes(state, schema, session.removed())]
+        self._brought = [*rows, *lake.bring_deletes(state, schema, session.removed(), session.emptied())]
         letters = [merged.duplicates] if merged.duplicates is not None else []
         return Written(merged.commit, self._brought, letters, balance.moved(begun, merged.delta), baseline)
 

@@ -1,7 +1,7 @@
 """Merge a batch with a key into a table format: copy the rows of its keys into DuckDB, merge them there, and write files.
 
 DuckDB's merge (resources/destinations/duckdb/upsert.py) decides what becomes of each write, as in a DuckDB table. Its table has
-only the rows whose key occurs in the batch, with their file and position.
+only the rows that the batch may change, with their file and position (matched_rows.py).
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,28 +25,25 @@ from kpipe.schema.columns import Columns, ListOf, MapOf, Scalar, Struct, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.arrow_types import cast
-from resources.destinations.duckdb.target_table import projection
 from resources.destinations.duckdb.upsert import DUPLICATES, merge
-from resources.destinations.lakehouse.keyed.key_index import KeyIndex, as_staged
+from resources.destinations.lakehouse.keyed.key_index import KeyIndex
+from resources.destinations.lakehouse.keyed.matched_rows import AT, FILE, MATCHED, MatchedRows
 from resources.destinations.lakehouse.live_files import Deleting, LiveFile
-from resources.destinations.sql.column_matching import by_shape
 from resources.destinations.sql.ledger.row_balance import NOWHERE
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
-from resources.destinations.sql.merge.merge_staging import only
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.sandbox import closed, literal
-from resources.duckdb_engine.sql_types import READ, sql_type
+from resources.duckdb_engine.sql_types import sql_type
 from resources.durable_files import make_folder
 from resources.object_store.open_file import opened
 from resources.object_store.uri import is_remote
 
 __all__ = ["LETTERS", "MergeSession", "Merged", "is_damage"]
 
-_FILE, _AT = '"kpipe: file"', '"kpipe: position"'  # no table has these names by chance
-_MATCHED, _GONE, _KEYS = "temp.kpipe_matched", "temp.kpipe_gone", "temp.kpipe_keys"
+_GONE, _EMPTIED = "temp.kpipe_gone", "temp.kpipe_emptied"
 _INDEX = "index.duckdb"
 _BUSY = ("Could not set lock", "file handle conflict", "already attached")  # in DuckDB's errors
 _OLD_S = 86_400  # age of folders of killed runs that are removed
@@ -149,16 +145,20 @@ class MergeSession:
         batch = self._local(batch)
         parts = [f"{quote(name)} {sql_type(kind)}" for name, kind in batch.known]
         name = quote("main", batch.table)
-        self.connection.execute(f"CREATE TABLE {name} ({', '.join(parts)}, {_FILE} INTEGER, {_AT} BIGINT)")
+        self.connection.execute(f"CREATE TABLE {name} ({', '.join(parts)}, {FILE} INTEGER, {AT} BIGINT)")
         self.connection.execute("CREATE TEMP TABLE kpipe_matched (f INTEGER, pos BIGINT)")
-        if self._index is not None:
-            self._collect_keys(batch)
-            self._copy(batch)
+        self.connection.execute("CREATE TEMP TABLE kpipe_emptied (f INTEGER)")
+        rows = MatchedRows(self.connection, self._index, self._key, batch) if self._index is not None else None
+        if rows is not None:
+            rows.copy(self._lake, self._state, self._columns)
         done, delta = merge(self.connection, batch)
         self.connection.execute(
-            f"CREATE TEMP TABLE kpipe_gone AS SELECT f, pos FROM {_MATCHED} AS m WHERE NOT EXISTS"
-            f" (SELECT 1 FROM {name} AS t WHERE t.{_FILE} = m.f AND t.{_AT} = m.pos)"
+            f"CREATE TEMP TABLE kpipe_gone AS SELECT f, pos FROM {MATCHED} AS m WHERE NOT EXISTS"
+            f" (SELECT 1 FROM {name} AS t WHERE t.{FILE} = m.f AND t.{AT} = m.pos)"
         )
+        if rows is not None and rows.empties:
+            stay = f"SELECT r.f FROM idx.rows AS r ANTI JOIN {_GONE} AS g ON g.f = r.f AND g.pos = r.pos"
+            self.connection.execute(f"INSERT INTO {_EMPTIED} SELECT id FROM idx.files WHERE id NOT IN ({stay})")
         self._merged = Merged(done, delta, self._duplicates(batch.commit, done))
         return self._merged
 
@@ -166,30 +166,36 @@ class MergeSession:
         """Read the rows to add, with all columns of the table, in the types of staged files."""
         values = ", ".join(f"CAST({quote(name)} AS {sql_type(_exported(kind))}) AS {quote(name)}" for name, kind in batch.known)
         schema = pa.schema([(name, staged_type(kind)) for name, kind in batch.known])
-        found = self.connection.sql(f"SELECT {values} FROM {quote('main', batch.table)} WHERE {_FILE} IS NULL")
+        found = self.connection.sql(f"SELECT {values} FROM {quote('main', batch.table)} WHERE {FILE} IS NULL")
         with found.to_arrow_reader(_ROWS) as reader:
             for block in reader:
                 arrays = [cast(pa.chunked_array([block.column(at)]), field.type) for at, field in enumerate(schema)]
                 yield pa.table(arrays, schema=schema)
 
     def removed(self) -> Iterator[tuple[LiveFile, Iterator[pa.Table]]]:
-        """Read the deleted positions by partition, sorted by path and position."""
-        if not self.connection.execute(f"SELECT 1 FROM {_GONE} LIMIT 1").fetchall():
+        """Read the deleted positions by partition, sorted by path and position; without those of `emptied`."""
+        which = f"g.f NOT IN (SELECT e.f FROM {_EMPTIED} AS e)"
+        if not self.connection.execute(f"SELECT 1 FROM {_GONE} AS g WHERE {which} LIMIT 1").fetchall():
             return
         groups = self.connection.execute(
-            f"SELECT f.spec, f.parts, any_value(f.id) FROM idx.files AS f WHERE f.id IN (SELECT g.f FROM {_GONE} AS g)"
-            " GROUP BY ALL ORDER BY ALL"
+            "SELECT f.spec, f.parts, any_value(f.id) FROM idx.files AS f"
+            f" WHERE f.id IN (SELECT g.f FROM {_GONE} AS g WHERE {which}) GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         assert self._index is not None
         for spec, parts, number in groups:
             file = self._index.file(number)
             found = self.connection.sql(
                 f"SELECT f.path, g.pos AS position FROM {_GONE} AS g JOIN idx.files AS f ON f.id = g.f"
-                " WHERE f.spec = $1 AND f.parts = $2 ORDER BY f.path, g.pos",
+                f" WHERE f.spec = $1 AND f.parts = $2 AND {which} ORDER BY f.path, g.pos",
                 params=[spec, parts],
             )
             with found.to_arrow_reader(_ROWS) as reader:
                 yield file, (pa.Table.from_batches([block]) for block in reader)
+
+    def emptied(self) -> list[LiveFile]:
+        """Return the files of which no row stays after a delete of all rows."""
+        found = self.connection.execute(f"SELECT f FROM {_EMPTIED} ORDER BY f").fetchall()
+        return [self._index.file(number) for (number,) in found] if self._index is not None else []
 
     def advance(self, lake: Deleting, state: Any, brought: Sequence[Any]) -> None:
         """Bring the index up to date after the commit, if it is the only one since `begin`.
@@ -237,64 +243,6 @@ class MergeSession:
 
         files = batch.files
         return replace(batch, files=replace(files, rows=[*map(here, files.rows)], deletes=[*map(here, files.deletes)]))
-
-    def _collect_keys(self, batch: KeyedBatch) -> None:
-        kinds = ", ".join(f"k{at} {sql_type(kind)}" for at, (_, kind) in enumerate(self._key))
-        self.connection.execute(f"CREATE TEMP TABLE kpipe_keys ({kinds})")
-        for gone, files in ((False, batch.files.rows), (True, batch.files.deletes)):
-            for same in by_shape(files):
-                meant = batch.commit.writing(columns=only(batch.commit.only.columns, batch.key)) if gone else batch.commit
-                values = dict(zip(*projection(self.connection, same[0], meant, batch.known, ("_kafka_original",)), strict=True))
-                wanted = ", ".join(values[quote(name)] for name in batch.key)
-                read = READ.format("?")
-                self.connection.execute(
-                    f"INSERT INTO {_KEYS} SELECT DISTINCT {wanted} FROM {read}", [[file.path for file in same]]
-                )
-
-    def _copy(self, batch: KeyedBatch) -> None:
-        """Copy the table's rows of the batch's keys: all columns if the rule changes rows, else key and coordinates."""
-        same = " AND ".join(f"k.k{at} = r.k{at}" for at in range(len(batch.key)))
-        self.connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE kpipe_matched AS SELECT r.* FROM idx.rows AS r SEMI JOIN {_KEYS} AS k ON {same}"
-        )
-        if batch.rule.on_conflict == "update":
-            self._copy_rows(batch)
-            return
-        names = [quote(name) for name in batch.key] + [_FILE, _AT]
-        values = [f"k{at}" for at in range(len(batch.key))] + ["f", "pos"]
-        for name, short in (("_kafka_partition", "p"), ("_kafka_offset", "o"), ("_kafka_topic", "tn")):
-            if name in batch.known.names():
-                names, values = [*names, name], [*values, short]
-        self.connection.execute(
-            f"INSERT INTO {quote('main', batch.table)} ({', '.join(names)}) SELECT {', '.join(values)} FROM {_MATCHED}"
-        )
-
-    def _copy_rows(self, batch: KeyedBatch) -> None:
-        """Read the matched rows from their files."""
-        assert self._index is not None
-        had = set(self._columns.names())
-        wanted = [(name, kind) for name, kind in batch.known if name in had]
-        names = ", ".join([*(quote(name) for name, _ in wanted), _FILE, _AT])
-        numbers = [n for (n,) in self.connection.execute(f"SELECT DISTINCT f FROM {_MATCHED} ORDER BY f").fetchall()]
-        for number in numbers:
-            found = self.connection.sql(f"SELECT pos FROM {_MATCHED} WHERE f = {number:d} ORDER BY pos")
-            places = found.to_arrow_table().column(0).to_numpy()
-            del found
-            first = 0
-            for block in self._lake.blocks(self._state, self._index.file(number), [name for name, _ in wanted]):
-                low, high = np.searchsorted(places, (first, first + len(block)))
-                mine = places[low:high]
-                table = as_staged(block.take(pa.array(mine - first)), wanted)
-                first += len(block)
-                if not len(mine):
-                    continue
-                table = table.append_column(_FILE[1:-1], pa.array(np.full(len(mine), number, np.int32)))
-                table = table.append_column(_AT[1:-1], pa.array(mine))
-                values = [f"CAST({quote(name)} AS {sql_type(kind)})" for name, kind in wanted]
-                self.connection.register("kpipe_block", table)
-                chosen = ", ".join([*values, _FILE, _AT])
-                self.connection.execute(f"INSERT INTO {quote('main', batch.table)} ({names}) SELECT {chosen} FROM kpipe_block")
-                self.connection.unregister("kpipe_block")
 
     def _duplicates(self, commit: Commit, done: Commit) -> Proven | None:
         """Write the records whose rows were duplicates as a file of dead letters."""

@@ -15,9 +15,12 @@ import psutil
 import psycopg
 import pymysql
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.commandline import Kpipe
 from tests.kpipe_assets.end_to_end.change_streams.sources import ONE, SENTINEL, MariaSource, PostgresSource, Source, normal
+from tests.resources.destinations.lake_place import read
 from tests.servers.debezium import DebeziumServer
 from tests.servers.mariadb import PASSWORD as MARIA_PASSWORD
 from tests.servers.mariadb import ROLE, MariaServer
@@ -106,6 +109,24 @@ def mysql_follower(kpipe: Kpipe, source: Source, server: MariaServer) -> Followe
     return Follower(kpipe, "in_mysql", source, into, ask)
 
 
+def lake_follower(kpipe: Kpipe, source: Source, kind: str) -> Follower:
+    name, lake = f"in_{kind}", kpipe.home / "data" / kind
+
+    def ask(query: str, names: bool = False) -> list[Any]:
+        import duckdb
+
+        if kind == "iceberg":
+            found = SqlCatalog("kpipe", uri=f"sqlite:///{lake}/catalog.db").load_table(f"default.{name}").scan().to_arrow()
+        else:
+            found = read(DeltaTable(str(lake / name)))
+        with duckdb.connect() as connection:
+            connection.register(name, found)
+            done = connection.execute(query)
+            return [column[0] for column in done.description] if names else done.fetchall()
+
+    return Follower(kpipe, name, source, {"type": kind}, ask)
+
+
 @pytest.fixture
 def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PG_PASSWORD", PASSWORD)
@@ -157,13 +178,15 @@ def test_tables_equal_their_source_after_kills(
         duckdb_follower(kpipe, source),
         postgres_follower(kpipe, source, request.getfixturevalue("postgres")),
         mysql_follower(kpipe, source, request.getfixturevalue("mariadb")),
+        lake_follower(kpipe, source, "iceberg"),
+        lake_follower(kpipe, source, "delta"),
     ]
     for follower in followers:
         follower.catch_up(0)
     killed = dict.fromkeys(("Debezium", "broker", "kpipe"), 0)
     for part in range(1, 5):
         source.transactions(chance.randint(20, 60))
-        run = kpipe.start("run", followers[part % 3].name, PG_PASSWORD=PASSWORD, MY_PASSWORD=MARIA_PASSWORD)
+        run = kpipe.start("run", followers[part % len(followers)].name, PG_PASSWORD=PASSWORD, MY_PASSWORD=MARIA_PASSWORD)
         source.transactions(chance.randint(10, 30))
         time.sleep(chance.uniform(0, 12))
         os.killpg(run.pid, signal.SIGKILL)
@@ -186,4 +209,4 @@ def test_tables_equal_their_source_after_kills(
             follower.catch_up(part)
             follower.judge()
     assert all(source.counts.values()), source.counts
-    print(f"{what}: differences: 0 in 3 destinations; {source.counts}; killed: {killed}")
+    print(f"{what}: differences: 0 in {len(followers)} destinations; {source.counts}; killed: {killed}")

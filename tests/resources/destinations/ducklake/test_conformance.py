@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resources.testing.conformance import Conformance, sampled
+from resources.testing.kept_values import KeptValues
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.killed import Killed
@@ -37,6 +38,11 @@ class TestDuckLakeKeys(sampled(KeyedConformance, ("test_deleted_and_written_agai
 
 @_EVERYWHERE
 class TestDuckLakeBackfills(sampled(KeyedBackfills, ())):
+    pass
+
+
+@_EVERYWHERE
+class TestDuckLakeKeptValues(sampled(KeptValues, ("test_a_truncate_deletes_all_rows_in_order",))):
     pass
 
 

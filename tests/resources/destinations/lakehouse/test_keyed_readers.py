@@ -12,7 +12,8 @@ import polars
 import pytest
 
 from bench.peers import install
-from resources.testing.keyed import RULES, Write, begun, commit_of
+from resources.testing.kept_values import RULE, Change, changed
+from resources.testing.keyed import COLUMNS, RULES, Write, begun, commit_of
 from resources.testing.place import Place
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
 
@@ -20,14 +21,24 @@ Rows = list[list[Any]]
 
 
 def filled(place: Place) -> None:
-    """Six batches of writes of 30 keys, a fifth of them deletes."""
-    chance, rule = random.Random(3), RULES["replace"]
-    destination = begun(place, rule, 1)
+    """Six batches of writes of 30 keys: a fifth of them are deletes, some keep the row's text, and one deletes all rows."""
+    chance, there = random.Random(3), set[int]()
+    destination = begun(place, RULE, 1)
     for first in range(0, 120, 20):
-        writes = [
-            Write(0, at, chance.randint(0, 30), None if chance.random() < 0.2 else f"t{at}") for at in range(first, first + 20)
-        ]
-        destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
+        writes: list[Change] = []
+        for at in range(first, first + 20):
+            key = chance.randint(0, 30)
+            if at == 50:
+                there.clear()
+                writes.append((0, at, -1, None, set()))
+            elif chance.random() < 0.2:
+                there.discard(key)
+                writes.append((0, at, key, None, set()))
+            else:
+                kept = {"text"} if key in there and chance.random() < 0.4 else set[str]()
+                there.add(key)
+                writes.append((0, at, key, {"text": f"t{at}", "n": at}, kept))
+        destination.commit(changed(place, destination.ledger()[1], writes, columns=COLUMNS))
 
 
 @pytest.fixture
@@ -39,7 +50,7 @@ def place(tmp_path: Path) -> IcebergPlace:
 
 def expected(place: Place) -> Rows:
     rows = sorted([row["id"], row["text"]] for row in place.rows())
-    assert len(rows) == 21
+    assert len(rows) == 23
     return rows
 
 
@@ -109,7 +120,7 @@ for key, value in settings.items():
 spark = builder.getOrCreate()
 read = lambda: sorted(list(row) for row in spark.sql(f"SELECT id, text FROM delta.`{folder}/tweets`").collect())
 print("rows", json.dumps(read()))
-spark.sql(f"DELETE FROM delta.`{folder}/tweets` WHERE id = 4")
+spark.sql(f"DELETE FROM delta.`{folder}/tweets` WHERE id = 5")
 print("rows", json.dumps(read()))
 """
 
@@ -121,16 +132,16 @@ def test_spark_reads_vectors_and_writes_its_own(tmp_path: Path) -> None:
     filled(place)
     peers = install("delta")
     before = expected(place)
-    assert 4 in dict(before)
+    assert 5 in dict(before)
     done = subprocess.run(
         [str(peers.python), "-c", DELTA, ",".join(map(str, peers.jars("delta"))), str(place.folder)],
         capture_output=True, text=True, env=peers.environment(), cwd=tmp_path, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = [json.loads(line.removeprefix("rows ")) for line in done.stdout.splitlines() if line.startswith("rows ")]
-    after = [row for row in before if row[0] != 4]
+    after = [row for row in before if row[0] != 5]
     assert found == [before, after]
     destination = place.open(rule=RULES["replace"])
-    landed = destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 120, 4, "new")], RULES["replace"]))
+    landed = destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 120, 5, "new")], RULES["replace"]))
     assert landed.commit.totals.inserted == 1
-    assert sorted([row["id"], row["text"]] for row in place.rows()) == sorted([*after, [4, "new"]])
+    assert sorted([row["id"], row["text"]] for row in place.rows()) == sorted([*after, [5, "new"]])
