@@ -148,7 +148,7 @@ class LetterTopic:
         largest = {name: int(found.get("max.message.bytes", 1_048_588)) for name, found in settings.items()}
         writer = Writer(self._cluster, f"{self._positions}-{self._registration}", _TIMEOUT_S, largest)
         try:
-            self._position, self._key = self._read(topic), self._key_of(topic)
+            self._position, self._key = self._read(topic, newest=True), self._key_of(topic)
         except BaseException:
             writer.close()
             raise
@@ -158,13 +158,18 @@ class LetterTopic:
         """Return the key of the topic's positions: a recreated topic, or another ledger, begins again."""
         return f"{topic.name}/{topic.id}/{self._registration}".encode()
 
-    def _read(self, topic: Topic | None) -> Position | None:
-        """Return the newest position of a topic; None: it has received nothing from this ledger."""
+    def _read(self, topic: Topic | None, newest: bool = False) -> Position | None:
+        """Return the position of a topic; None: it has received nothing from this ledger.
+
+        Args:
+            topic: the topic; None: it does not exist.
+            newest: whether the position must be the newest; otherwise a transaction in progress may be about to replace it.
+        """
         place = self._cluster.topic(self._positions)
         if topic is None or place is None:
             return None
         ends = self._cluster.settled(place, _SETTLE_S)[0]
-        if ends.stable < ends.high:
+        if newest and ends.stable < ends.high:
             raise DestinationBusy(
                 f"{self._where}: topic {self._positions} has an open transaction of another producer",
                 "run it again; find the transaction with kafka-transactions.sh find-hanging",

@@ -234,7 +234,15 @@ def test_steps_have_names_and_an_order_and_are_those_of_the_design() -> None:
             NotAvailable,
             ("errors", "topic"),
         ),
-        ({"errors": {"topic": "dead"}, "into": {"type": "delta", "table": "{topic}"}}, NotAvailable, ("errors", "topic")),
+        (
+            {
+                "errors": {"topic": "dead"},
+                "source": {"brokers": "127.0.0.1:1", "topics": ["a", "b"]},
+                "into": {"type": "delta", "table": "{topic}"},
+            },
+            NotAvailable,
+            ("errors", "topic"),
+        ),
     ],
 )
 def test_errors_name_the_field(home: Home, change: dict[str, Any], error: type[KpipeError], field: tuple[str, ...]) -> None:
