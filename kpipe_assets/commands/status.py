@@ -74,8 +74,9 @@ def status(name: str | None, as_json: bool) -> int:
         if line["lost"]:
             console.print(Text(f"{line['pipeline']}: lost: {', '.join(line['lost'])}"))
         if (topic := line["dead_letter_topic"]) is not None:
-            text = f"{line['pipeline']}: topic {topic['topic']} has received {count(topic['records'], 'dead letter')}"
-            console.print(Text(text + (f"; NOT the newest: {first_sentence(topic['error'])}" if topic["error"] else "")))
+            lacks = f"; NOT the newest: {first_sentence(topic['error'])}" if topic["error"] else ""
+            received = f"topic {topic['topic']} has received {count(topic['records'], 'dead letter')}"
+            console.print(Text(f"{line['pipeline']}: {received}{lacks}"))
         recorded = line["last_error"] if line["last_error"] != trouble else None
         for what, error in (("last error", recorded), ("now" if failed else "Kafka now", trouble)):
             if error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kpipe.batch.dead_letter_page import LetterMark, LetterPages
+from kpipe.batch.dead_letter_page import LetterMark, LetterPages, StoredLetter
 from kpipe.errors import DestinationError
 from kpipe.interfaces import ErrorLog
 from resources.testing.place import Place, batch
@@ -80,7 +80,7 @@ class Publication:
         assert sorted((letter.partition, letter.offset) for letter in everything[:2]) == dead[:2]
         assert [(letter.partition, letter.offset) for letter in everything[2:]] == [(1, 0), (0, 7)]
         assert {(letter.topic, letter.stage) for letter in everything} == {("tweets", "parse")}
-        paged, sizes = [], []
+        paged, sizes = list[StoredLetter](), list[int]()
         while page := destination.letter_page(paged[-1].mark if paged else None, 3, 1 << 20 if paged else 1):
             sizes.append(len(page))
             paged += page
@@ -89,7 +89,8 @@ class Publication:
         other = LetterMark("another", paged[-1].mark.at, paged[-1].mark.within)
         with pytest.raises(DestinationError, match="the ledger lacks batch another"):
             destination.letter_page(other, 10, 1)
-        assert not place.open("nothing").letter_page(None, 10, 1)
+        nothing = place.open("nothing")
+        assert isinstance(nothing, LetterPages) and not nothing.letter_page(None, 10, 1)
 
     def test_views_newest_first(self, place: Place) -> None:
         destination = loaded(place)
