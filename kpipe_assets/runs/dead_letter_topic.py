@@ -16,6 +16,7 @@ from kpipe.batch.dead_letter_page import LetterPages
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.interfaces import Destination
+from kpipe_assets.terminal import log, logs_json
 from resources.home import Home
 
 __all__ = ["DeadLetterTopic", "last_written", "topic_report"]
@@ -47,6 +48,8 @@ class DeadLetterTopic:
             self._publish()
             self._error = None
         except KpipeError as error:
+            if str(error) != str(self._error) and not logs_json():  # the run's log has it at the end
+                log(f"warning: {self._pipeline.name}: {error}")
             self._error, self._next = error, time.monotonic() + _AGAIN_S
             self._note({"error": str(error)})
 
@@ -103,8 +106,8 @@ def topic_report(pipeline: Pipeline, destination: Destination) -> dict[str, Any]
 
     Counts are null if brokers or destination cannot be read; then `error` is the reason.
     """
-    topic, registration = pipeline.errors.topic, destination.ledger()[0]
-    if topic is None or not registration or not isinstance(destination, LetterPages):
+    topic = pipeline.errors.topic
+    if topic is None or not isinstance(destination, LetterPages) or not (registration := destination.ledger()[0]):
         return None
     from resources.destinations.dead_letter_topic import LetterTopic
 
