@@ -16,7 +16,7 @@ from kpipe.batch.dead_letter_page import LetterPages
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.interfaces import Destination
-from kpipe_assets.terminal import log, logs_json
+from kpipe_assets.terminal import log
 from resources.home import Home
 
 __all__ = ["DeadLetterTopic", "last_written", "topic_report"]
@@ -48,8 +48,8 @@ class DeadLetterTopic:
             self._publish()
             self._error = None
         except KpipeError as error:
-            if str(error) != str(self._error) and not logs_json():  # the run's log has it at the end
-                log(f"warning: {self._pipeline.name}: {error}")
+            if str(error) != str(self._error):
+                log(f"warning: {self._pipeline.name}: {error}", "warning", self._pipeline.name)
             self._error, self._next = error, time.monotonic() + _AGAIN_S
             self._note({"error": str(error)})
 
