@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "BY_TOPIC", "MAINTAINED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
+__all__ = ["AUDITED", "BY_TOPIC", "LETTERS", "MAINTAINED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -58,6 +58,9 @@ AUDITED = ("commit.branch", "commit.audit")
 #: Between the commits of two tables, only with tables by topic in a table format.
 BY_TOPIC = ("commit.next_table",)
 
+#: Of the transaction that writes dead letters to `errors.topic`.
+LETTERS = ("letters.read", "letters.before", "letters.after")
+
 
 class Fault:
     """Action of `KPIPE_FAULT`, called with the name of each point that is reached.
@@ -73,7 +76,7 @@ class Fault:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
         if (
-            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT, *MAINTAINED)
+            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT, *MAINTAINED, *LETTERS)
             or not number.isdigit()
             or int(number) < 1
             or self.action not in ("kill", "stop", "raise")

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from kpipe.definition.base import Model
 from kpipe.definition.formats import Format
 from kpipe.definition.lookups import Lookup, check_names
+from kpipe.definition.sink_options import TOPIC
 from kpipe.definition.source import Offsets, Source, Timestamp, not_brokers
 from kpipe.definition.target import NAME, Also, Into, declarations
 from kpipe.definition.transaction_topic import transaction_topic
@@ -75,6 +76,7 @@ class Errors(Model):
         duplicate_key: for `into.on_conflict: error`, a row whose key is in the table, or earlier in the batch.
         batch: `fail` stops the pipeline after the last retry; `skip` records the offsets that make the batch fail as skipped.
         max_dead_letters: the pipeline stops before it exceeds this number; None: no limit.
+        topic: topic of the source's brokers that also receives each dead letter; None: no topic. Created if missing.
     """
 
     parse: Policy = "dead_letter"
@@ -83,6 +85,15 @@ class Errors(Model):
     duplicate_key: Policy = "fail"
     batch: Literal["fail", "skip"] = "fail"
     max_dead_letters: int | None = Field(default=None, ge=0)
+    topic: str | None = None
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, value: str | None) -> str | None:
+        if value is not None and not TOPIC.fullmatch(value):
+            msg = f"{value!r} is not a topic's name (1 to 249 of letters, digits, '.', '_', '-')"
+            raise ValueError(msg)
+        return value
 
 
 def _type_of(kind: Any) -> Any:
@@ -201,6 +212,17 @@ class Pipeline(Model):
                 raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def _no_loop(self) -> Pipeline:
+        topic = self.errors.topic
+        if topic is not None and self.source.matches(topic):
+            msg = f"errors.topic: expected a topic that the source does not read, found {topic}: its records would come back"
+            raise ValueError(msg)
+        if topic == self.positions_topic:
+            msg = f"errors.topic: {topic} contains the positions of errors.topic; use another name"
+            raise ValueError(msg)
+        return self
+
     @field_validator("lookups")
     @classmethod
     def _lookups(cls, value: dict[str, Lookup]) -> dict[str, Lookup]:
@@ -223,6 +245,11 @@ class Pipeline(Model):
     def transaction_topic(self) -> str | None:
         """The source's topic with its transactions, whose records give no rows; None: batches end at any offset."""
         return transaction_topic(self.source.names) if self.batch.cut == "transaction" else None
+
+    @property
+    def positions_topic(self) -> str:
+        """The compacted topic with the positions of `errors.topic` (docs/adr/0068-dead-letters-in-a-topic.md)."""
+        return f"__kpipe-dead-letters-{self.name}"
 
     @property
     def declared(self) -> Columns:

@@ -104,6 +104,11 @@ class Source(Model):
         """Named topics, each once; none if a pattern selects them."""
         return tuple(dict.fromkeys([self.topic] if self.topic is not None else self.topics or ()))
 
+    def matches(self, topic: str) -> bool:
+        """Return whether records of a topic are read: it is named, or the pattern selects it, which no internal topic does."""
+        pattern = self.topic_pattern if not topic.startswith("__") else None
+        return topic in self.names or (pattern is not None and re.search(pattern, topic) is not None)
+
     def __str__(self) -> str:
         """Return the topics, files or table for messages."""
         if self.files is not None:

@@ -100,6 +100,8 @@ def _named(pipeline: Pipeline, ending: str) -> dict[str, Any]:
     fields = pipeline.to_dict()
     fields["name"] = pipeline.name + ending
     fields["into"] = {**fields["into"], "table": pipeline.into.table + ending}
+    if "errors" in fields:  # dead letters are written to the topic under the live pipeline's name only
+        fields["errors"] = {name: value for name, value in fields["errors"].items() if name != "topic"}
     if pipeline.also:
         fields["also"] = [{**one, "table": one["table"] + ending} for one in fields["also"]]
     return fields

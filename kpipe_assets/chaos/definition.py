@@ -124,6 +124,7 @@ def copy_of(
     )
     if pipeline.source.topic_pattern is not None:  # topics that appear later are not part of the window
         fields["source"]["topic_pattern"] = f"^(?:{'|'.join(map(re.escape, window.topics))})$"
+    fields["errors"]["topic"] = None
     fields["batch"]["max_offsets_per_partition"] = min(batch_offsets, pipeline.batch.max_offsets_per_partition)
     fields["into"].update(into, table=name)
     fields["columns"] = _declared(pipeline, pipeline.columns, tables[0])

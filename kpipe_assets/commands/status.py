@@ -13,7 +13,7 @@ from kpipe_assets.runs.position_report import describe, unknown
 from kpipe_assets.runs.status import waits_for
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
-from kpipe_assets.wording import first_sentence
+from kpipe_assets.wording import count, first_sentence
 from resources.home import Home
 
 __all__ = ["status"]
@@ -73,6 +73,10 @@ def status(name: str | None, as_json: bool) -> int:
             console.print(Text(f"{line['pipeline']}: skipped (BACKFILL PIPELINE reads them): {', '.join(line['skipped'])}"))
         if line["lost"]:
             console.print(Text(f"{line['pipeline']}: lost: {', '.join(line['lost'])}"))
+        if (topic := line["dead_letter_topic"]) is not None:
+            lacks = f"; NOT the newest: {first_sentence(topic['error'])}" if topic["error"] else ""
+            received = f"topic {topic['topic']} has received {count(topic['records'], 'dead letter')}"
+            console.print(Text(f"{line['pipeline']}: {received}{lacks}"))
         recorded = line["last_error"] if line["last_error"] != trouble else None
         for what, error in (("last error", recorded), ("now" if failed else "Kafka now", trouble)):
             if error:

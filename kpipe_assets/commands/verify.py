@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from kpipe.verification.verify import Audit
 from kpipe_assets.commands.options import as_json, pipeline_name
+from kpipe_assets.runs.dead_letter_topic import topic_report
 from kpipe_assets.runs.proof import prove
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import count
+from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["show", "verify"]
@@ -32,12 +37,29 @@ def verify(name: str, as_json: bool) -> int:
       kpipe verify tweets --json
     """
     home = Home.from_env()
-    result = prove(home.pipeline(name), home)
+    pipeline = home.pipeline(name)
+    result = prove(pipeline, home)
+    topic = topic_report(pipeline, open_destination(pipeline, home))
     if as_json:
-        emit(result.to_dict())
+        emit({**result.to_dict(), **({"dead_letter_topic": topic} if topic is not None else {})})
     else:
         show(result)
+        _show_topic(name, topic)
     return 0 if result.ok else 1
+
+
+def _show_topic(name: str, topic: Mapping[str, Any] | None) -> None:
+    """Print how many dead letters `errors.topic` has received. It proves nothing: the topic may delete or contain others."""
+    if topic is None:
+        return
+    if topic["error"]:
+        echo(f"topic {topic['topic']}: unknown how many dead letters it has received: {topic['error']}", err=True)
+        return
+    echo(f"topic {topic['topic']} has received {count(topic['records'], 'dead letter')}")
+    if topic["waiting"]:
+        echo(
+            f"NOT in topic {topic['topic']} yet: {count(topic['waiting'], 'dead letter')}; kpipe run {name} writes them", err=True
+        )
 
 
 def show(result: Audit) -> None:

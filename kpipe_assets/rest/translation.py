@@ -194,8 +194,11 @@ def _topics(draft: Draft, key: str, value: str) -> None:
         draft.put(names, "source", "topics")
 
 
+_QUEUE = "errors.deadletterqueue.topic.name"
+
+
 def _tolerance(draft: Draft, key: str, value: str) -> None:
-    queue = draft.config.get("errors.deadletterqueue.topic.name", "").strip()
+    queue = draft.config.get(_QUEUE, "").strip()
     match value.strip().lower():
         case "none":
             policy = "fail"
@@ -207,6 +210,9 @@ def _tolerance(draft: Draft, key: str, value: str) -> None:
     # Without a queue only what Connect skips: records that cannot be read. A row that the table rejects stops the pipeline.
     for stage in ("parse",) if policy == "skip" else ("parse", "transform", "constraint"):
         draft.put(policy, "errors", stage)
+    if policy == "dead_letter":
+        draft.key = _QUEUE
+        draft.put(queue, "errors", "topic")
 
 
 def _converter(draft: Draft, key: str, value: str) -> None:
@@ -266,7 +272,7 @@ COMMON: dict[str, Rule] = {
     "key.converter.schemas.enable": nothing,
     "key.converter.schema.registry.url": nothing,
     "errors.tolerance": _tolerance,
-    "errors.deadletterqueue.topic.name": nothing,
+    _QUEUE: nothing,  # see `_tolerance`
     "errors.deadletterqueue.topic.replication.factor": nothing,
     "errors.deadletterqueue.context.headers.enable": nothing,
     "errors.log.enable": nothing,

@@ -10,6 +10,7 @@ from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import LOST, SKIPPED
 from kpipe.planning.planner import lag
 from kpipe.topics import part
+from kpipe_assets.runs.dead_letter_topic import last_written
 from kpipe_assets.runs.status import run_by, state_of
 from resources.destinations import open_destination
 from resources.home import Home
@@ -60,6 +61,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
             "batch": batches[0]["batch_id"], "seq": batches[0]["seq"], "committed": _iso(batches[0].get("committed"))
         } if batches else None,
         "last_error": recorded.get("last_error") or trouble,
+        "dead_letter_topic": last_written(home, pipeline),
     }, trouble  # fmt: skip
 
 
@@ -73,7 +75,15 @@ def unknown(home: Home, name: str, on: bool, served: bool, error: KpipeError) ->
         served: whether a daemon evaluates the sensor.
         error: the reason; it is `last_error`.
     """
-    nothing: dict[str, Any] = {"positions": {}, "high": {}, "lag": None, SKIPPED: [], LOST: [], "last_batch": None}
+    nothing: dict[str, Any] = {
+        "positions": {},
+        "high": {},
+        "lag": None,
+        SKIPPED: [],
+        LOST: [],
+        "last_batch": None,
+        "dead_letter_topic": None,
+    }
     state = {"pipeline": name, "state": state_of(home, name, on, served), "run_by": run_by(home, name)}
     return {**state, **nothing, "last_error": str(error)}
 

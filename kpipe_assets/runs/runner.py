@@ -17,6 +17,7 @@ from kpipe.interfaces import Destination, GroupFollower
 from kpipe.planning.planner import Idle
 from kpipe.run_events import Event
 from kpipe.tables.upsert import with_key
+from kpipe_assets.runs.dead_letter_topic import DeadLetterTopic
 from kpipe_assets.runs.rebuilt import finish, was_exchanged
 from kpipe_assets.runs.retries import count_retry
 from kpipe_assets.runs.run_locks import marked
@@ -127,16 +128,20 @@ class Run:
                 collect_garbage(root, self._landed)
             self._note("running")
             self.ready()
+            letters = DeadLetterTopic(self.home, self.pipeline, self.destination)
             try:
                 with self.home.placing(self.pipeline):
                     validate(self.pipeline, self.home, destination=self.destination)
-                with closing(passes):
+                with closing(passes), closing(letters):
+                    letters.publish()  # those of a killed run
                     for result in passes:
                         if isinstance(result, Committed):
                             discard(self.home.stage, result.commit.id)
                             if isinstance(loop.topics, GroupFollower):
                                 loop.topics.follow(result.heads())
+                        letters.passed(result)
                         yield result
+                    letters.end()
             except KpipeError as error:
                 if isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, name, seen.uid):
                     self._note("stopped")  # its definition is the old one: the next run has the new one

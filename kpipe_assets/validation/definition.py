@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kpipe.batch.dead_letter_page import LetterPages
 from kpipe.definition.formats import Format
 from kpipe.definition.json_path import parse_path
 from kpipe.definition.pipeline import Pipeline
@@ -266,6 +267,12 @@ def check_program(case: Case) -> None:
 def check_destination(case: Case) -> None:
     """Check that the destination exists and supports the requested features, without a connection."""
     place = open_destination(with_placeholders(case.pipeline), case.home)
+    if case.pipeline.errors.topic is not None and not isinstance(place, LetterPages):
+        other = "set into.dead_letters, the topic that receives them already" if case.pipeline.into.type == "kafka" else ""
+        raise NotAvailable(
+            f"pipeline {case.pipeline.name}: errors.topic: not available for {place.describe()}",
+            other or "remove it; kpipe errors NAME --json prints the dead letters",
+        ).about("errors", "topic")
     for at, (part, one) in enumerate(table_destinations(case.pipeline, place)):
         if KeyRule.of(part) is not None and not isinstance(one, Keyed):
             raise NotAvailable(

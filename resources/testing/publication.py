@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kpipe.batch.dead_letter_page import LetterMark, LetterPages, StoredLetter
+from kpipe.errors import DestinationError
 from kpipe.interfaces import ErrorLog
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, loaded, proof
@@ -65,6 +67,30 @@ class Publication:
         destination.record_state("error", "it broke again", "TransformFailed")
         assert len(destination.view("errors")) == 2
         assert proof(destination).ok
+
+    def test_dead_letters_are_read_in_pages(self, place: Place) -> None:
+        destination = begun(place)
+        if not isinstance(destination, LetterPages):
+            pytest.skip("this destination cannot")
+        dead = [(0, 1), (0, 2), (0, 7), (1, 0)]
+        for ends in ({0: 5}, {1: 2}, {0: 9}):
+            destination.commit(batch(place, destination.ledger()[1], ends, dead=dead))
+            destination.record_state("error", "it broke", "TransformFailed")
+        everything = destination.letter_page(None, 10, 1 << 20)
+        assert sorted((letter.partition, letter.offset) for letter in everything[:2]) == dead[:2]
+        assert [(letter.partition, letter.offset) for letter in everything[2:]] == [(1, 0), (0, 7)]
+        assert {(letter.topic, letter.stage) for letter in everything} == {("tweets", "parse")}
+        paged, sizes = list[StoredLetter](), list[int]()
+        while page := destination.letter_page(paged[-1].mark if paged else None, 3, 1 << 20 if paged else 1):
+            sizes.append(len(page))
+            paged += page
+            assert destination.letters_behind(page[-1].mark) == 4 - len(paged)
+        assert (sizes, paged) == ([1, 3], list(everything)) and destination.letters_behind(None) == 4
+        other = LetterMark("another", paged[-1].mark.at, paged[-1].mark.within)
+        with pytest.raises(DestinationError, match="the ledger lacks batch another"):
+            destination.letter_page(other, 10, 1)
+        nothing = place.open("nothing")
+        assert isinstance(nothing, LetterPages) and not nothing.letter_page(None, 10, 1)
 
     def test_views_newest_first(self, place: Place) -> None:
         destination = loaded(place)

@@ -86,6 +86,7 @@ STATUS = {
     "lost": "lost ranges",
     "last_batch": "`batch`, `seq` and `committed` (ISO 8601, UTC) of the newest batch, or null",
     "last_error": "error of the last run, else of the brokers now, or null",
+    "dead_letter_topic": "`topic`, `records` that it received and `error` of the last run, or null: no `errors.topic`",
 }
 _LOGS = {
     "time": "ISO 8601, UTC",
@@ -271,7 +272,7 @@ _EXAMPLES = {
     "status": """\
 {"pipeline": "orders", "state": "stopped", "run_by": [], "positions": {"0": 40, "1": 40}, "high": {"0": 40, "1": 40}, "lag": 0, \
 "skipped": [], "lost": [], "last_batch": {"batch": "78aaccc4163a4b30924afbc97d2cca76", "seq": 3, \
-"committed": "2026-11-20T19:35:40Z"}, "last_error": null}""",
+"committed": "2026-11-20T19:35:40Z"}, "last_error": null, "dead_letter_topic": null}""",
     "verify": """\
 {"ok": true, "span": 40, "rows": 32, "deletes": 0, "dead_letters": 8, "filtered": 0, "gaps": 0, "inserted": 32, "updated": 0, \
 "deleted": 0, "ignored": 0, "partitions": {"0": {"ranges": [[0, 40]], "span": 40, "rows": 32, "deletes": 0, \
@@ -354,6 +355,7 @@ def json_output() -> str:
             " each. `given_up` has the ranges of a"
             " webhook's\nbatches that were given up, if there are any. After `kpipe adopt`, `adopted` has the ranges that\n"
             "another loader has read, and `adopted_from` the source of its position.\n"
+            "With `errors.topic`, `dead_letter_topic` has `topic`, `records` that it received, `waiting` and `error`.\n"
             "`replaced` has ranges below which a log was cut, after SET OFFSETS.\n",
             example("verify"),
             "## `kpipe trace`\n",

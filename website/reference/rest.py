@@ -21,7 +21,7 @@ _TOGETHER = {
     "connection.username": "user in `into.database`",
     "value.converter.schemas.enable": "must be `false` for JSON",
     "errors.tolerance": "`errors`: `fail` for `none`; for `all`, `parse: skip`",
-    "errors.deadletterqueue.topic.name": "`errors`: `dead_letter` in place of `skip`; the topic is not written",
+    "errors.deadletterqueue.topic.name": "`errors`: `dead_letter` in place of `skip`, and `topic`",
     "insert.mode": "`into.on_conflict`",
     "table.name.format": "`into.table`",
     "collection.name.format": "`into.table`",

@@ -28,7 +28,7 @@ from resources.kafka.record_block import RecordBlock
 from resources.schema_registry.config import Access
 from resources.secrets import redact, secrets_in
 
-__all__ = ["Cluster", "Ends", "Topic", "unreachable"]
+__all__ = ["Cluster", "Ends", "Topic"]
 
 _T = TypeVar("_T")
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
@@ -61,20 +61,13 @@ class Ends:
     high: int
 
 
-def unreachable(place: str, error: SourceError, rotates: bool = False) -> DestinationError:
-    """Convert an error of the shared Kafka client to a destination's.
-
-    It is retriable unless credentials are wrong that do not change (`rotates`).
-    """
-    kind = DestinationBusy if error.retriable or (rotates and isinstance(error, CredentialsRefused)) else DestinationError
-    what, hint = (
-        text.replace("source.", "into.").replace("format.registry", "into.registry") for text in (error.what, error.hint)
-    )
-    return kind(f"{place}: {what}", hint)
+def _source_of(into: Into) -> Source:
+    assert into.brokers is not None and into.topic is not None
+    return Source(brokers=into.brokers, topic=into.topic, config=into.config, credentials=into.credentials)
 
 
 class Cluster:
-    """One cluster, by the fields of `into`. Connects at the first request.
+    """One cluster, by the fields of `into`, or by those of a source. Connects at the first request.
 
     Args:
         into: brokers, settings and credentials.
@@ -84,9 +77,9 @@ class Cluster:
         InvalidPipeline: a setting is not allowed, or a variable is not set.
     """
 
-    def __init__(self, into: Into, environ: Mapping[str, str] | None = None) -> None:
-        assert into.brokers is not None and into.topic is not None
-        self._source = Source(brokers=into.brokers, topic=into.topic, config=into.config, credentials=into.credentials)
+    def __init__(self, into: Into | Source, environ: Mapping[str, str] | None = None) -> None:
+        self.field = "source" if isinstance(into, Source) else "into"  # which messages name
+        self._source = into if isinstance(into, Source) else _source_of(into)
         self._environ, self.place, self.secrets = environ, self._source.bootstrap, tuple[str, ...]()
         self.rotates = self._source.rotates
         self._reading = self.client_settings(read=False)
@@ -106,7 +99,7 @@ class Cluster:
         try:
             found = client_config(self._source, self._environ, read)
         except (InvalidPipeline, CredentialUnavailable) as error:  # the source's rules apply; only the field's name differs
-            raise type(error)(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
+            raise type(error)(self._named(error.what), self._named(error.hint)) from None
         self.secrets = secrets_in(found)
         return found
 
@@ -115,7 +108,20 @@ class Cluster:
         try:
             return registry_access(self._source, self._environ, read)
         except (InvalidPipeline, CredentialUnavailable) as error:
-            raise type(error)(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
+            raise type(error)(self._named(error.what), self._named(error.hint)) from None
+
+    def unreachable(self, error: SourceError, place: str = "") -> DestinationError:
+        """Convert an error of the shared Kafka client, about the cluster or another place, to a destination's.
+
+        It is retriable unless credentials are wrong that do not change.
+        """
+        busy = error.retriable or (self.rotates and isinstance(error, CredentialsRefused))
+        what = f"{place or self.place}: {self._named(error.what)}"
+        return (DestinationBusy if busy else DestinationError)(what, self._named(error.hint))
+
+    def _named(self, text: str) -> str:
+        """Return a message about a source with the fields of this cluster."""
+        return text if self.field == "source" else text.replace("source.", "into.").replace("format.registry", "into.registry")
 
     def forget(self) -> None:
         """Drop the client: the next request opens new connections."""
@@ -225,7 +231,7 @@ class Cluster:
                     yield held
         except SourceError as error:
             self.forget()
-            raise unreachable(self.place, error, self.rotates) from error
+            raise self.unreachable(error) from error
 
     def _asked(self, ask: Callable[[AdminClient], _T], what: str) -> _T:
         deadline = time.monotonic() + _SETTLE_S
@@ -237,7 +243,7 @@ class Cluster:
                 last = self._voice.explain()
                 raise DestinationBusy(
                     f"{self.place}: {what}: no answer within {self._timeout:g} s{f': {last}' if last else ''}",
-                    "check into.brokers, and that the brokers run",
+                    f"check {self.field}.brokers, and that the brokers run",
                 ) from None
             except KafkaException as error:
                 self.forget()
@@ -246,7 +252,7 @@ class Cluster:
                     continue
                 refused = self._voice.final(what)
                 made = refused or failure(error.args[0], what, self.secrets)
-                raise unreachable(self.place, made, self.rotates) from None
+                raise self.unreachable(made) from None
 
     def _connected(self) -> AdminClient:
         if self._client is None:
@@ -255,9 +261,9 @@ class Cluster:
             try:
                 self._client = AdminClient(self._voice.connecting(admin_config(self._reading)))
             except SourceError as error:  # no token
-                raise unreachable(self.place, error, self.rotates) from None
+                raise self.unreachable(error) from None
             except (KafkaException, ValueError, TypeError) as error:
                 # From None: librdkafka's message quotes the rejected value.
                 what = redact(str(error), self.secrets)
-                raise InvalidPipeline(f"into: the Kafka client rejected its settings: {what}") from None
+                raise InvalidPipeline(f"{self.field}: the Kafka client rejected its settings: {what}") from None
         return self._client

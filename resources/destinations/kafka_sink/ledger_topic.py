@@ -19,7 +19,7 @@ from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
 from resources.destinations.kafka_sink.messages import Message
 from resources.destinations.lakehouse.ledger_file import Item, Record
 
-__all__ = ["SETTINGS", "Journal", "JournalState", "State", "Written"]
+__all__ = ["SETTINGS", "Journal", "JournalState", "State", "Written", "newest_value", "prepare"]
 
 _STATE, _COMMIT = b"state", b"commit/"
 #: Settings of a new ledger topic. Compaction deletes superseded states only; segments of one day keep few of them.
@@ -136,19 +136,7 @@ class Journal:
         Raises:
             DestinationError: its cleanup policy deletes commits, or it does not have exactly one partition.
         """
-        found = self._cluster.topic(self.topic)
-        if found is None:
-            self._cluster.make(self.topic, SETTINGS)
-            found = self._cluster.topic(self.topic)
-        if found is None or found.partitions != 1:
-            how = "is missing after its creation" if found is None else f"expected 1 partition, found {found.partitions}"
-            raise DestinationError(f"{self._where}: ledger topic {self.topic}: {how}", "set another topic: into.ledger")
-        policy = self._cluster.settings(self.topic).get("cleanup.policy", "")
-        if policy != "compact":
-            raise DestinationError(
-                f"{self._where}: ledger topic {self.topic} has cleanup.policy {policy}, which would delete the ledger",
-                f"kafka-configs.sh --alter --topic {self.topic} --add-config cleanup.policy=compact",
-            )
+        prepare(self._cluster, self.topic, self._where, "into.ledger")
 
     def look(self) -> JournalState:
         """Read the newest state, after a short wait for transactions that are ending.
@@ -161,17 +149,8 @@ class Journal:
         if topic is None:
             return JournalState(None, Ends(0, 0, 0), None)
         ends = self._settled(topic)
-        step = _FIRST_LOOK
-        while True:
-            low, newest = max(ends.start, ends.stable - step), None
-            for held in self._cluster.read(self.topic, 0, Range(low, ends.stable)):
-                for key, value in zip(held.keys(), held.values, strict=True):
-                    newest = value if key == _STATE else newest
-            if newest is not None:
-                return JournalState(topic, ends, self._state(newest))
-            if low == ends.start:
-                return JournalState(topic, ends, None)
-            step *= _LONGER
+        newest = newest_value(self._cluster, self.topic, ends, _STATE)
+        return JournalState(topic, ends, self._state(newest) if newest is not None else None)
 
     def _settled(self, topic: Topic) -> Ends:
         return self._cluster.settled(topic, _SETTLE_S)[0]
@@ -242,6 +221,50 @@ class Journal:
             " was not written by a commit",
             "delete that record; or continue under another pipeline name, with source.start at the topic's end",
         )
+
+
+def prepare(cluster: Cluster, topic: str, where: str, field: str) -> None:
+    """Create a compacted topic of one partition if it is missing, and check that it keeps the newest record of each key.
+
+    Args:
+        cluster: the topic's cluster.
+        topic: its name.
+        where: its owner, for messages.
+        field: the field of the definition that names another topic.
+
+    Raises:
+        DestinationError: its cleanup policy deletes records, or it does not have exactly one partition.
+    """
+    found = cluster.topic(topic)
+    if found is None:
+        cluster.make(topic, SETTINGS)
+        found = cluster.topic(topic)
+    if found is None or found.partitions != 1:
+        how = "is missing after its creation" if found is None else f"expected 1 partition, found {found.partitions}"
+        raise DestinationError(f"{where}: ledger topic {topic}: {how}", f"set another topic: {field}")
+    policy = cluster.settings(topic).get("cleanup.policy", "")
+    if policy != "compact":
+        raise DestinationError(
+            f"{where}: ledger topic {topic} has cleanup.policy {policy}, which would delete the ledger",
+            f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=compact",
+        )
+
+
+def newest_value(cluster: Cluster, topic: str, ends: Ends, key: bytes) -> bytes | None:
+    """Return the value of the newest committed record with a key, read from the end; None: there is none.
+
+    Raises:
+        DestinationError: the topic cannot be read.
+    """
+    step = _FIRST_LOOK
+    while True:
+        low, newest = max(ends.start, ends.stable - step), None
+        for held in cluster.read(topic, 0, Range(low, ends.stable)):
+            for found, value in zip(held.keys(), held.values, strict=True):
+                newest = value if found == key else newest
+        if newest is not None or low == ends.start:
+            return newest
+        step *= _LONGER
 
 
 def _packed(said: Any) -> bytes:

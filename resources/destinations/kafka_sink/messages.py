@@ -17,7 +17,7 @@ from kpipe.schema.columns import Columns
 from resources.destinations.json_documents import documents, plain
 from resources.type_compatibility import COORDINATES
 
-__all__ = ["DEAD", "DELETE", "ROW", "Message", "Shape", "letters", "origin", "parsed_letter", "weight"]
+__all__ = ["DEAD", "DELETE", "ROW", "Message", "Shape", "letter_headers", "letters", "origin", "parsed_letter", "weight"]
 
 ROW, DELETE, DEAD = b"row", b"delete", b"dead_letter"
 _OWN = "kpipe."  # prefix of kpipe's headers
@@ -153,14 +153,29 @@ def letters(block: pa.Table, topic: str, pipeline: str, batch: str) -> Iterator[
     """Convert dead letters to records: key, value and headers unchanged, then kpipe's headers."""
     moments = _micros(block.column("timestamp"))
     for row, moment in zip(block.drop_columns(["timestamp"]).to_pylist(), moments, strict=True):
-        own: Own = [
-            (_KIND, DEAD), (_PIPELINE, pipeline.encode()), (_BATCH, batch.encode()),
-            (_TOPIC, row["topic"].encode()), (_PARTITION, b"%d" % row["partition"]),
-            (_OFFSET, _number(row["offset"])), (_TIME, _number(moment)),
-            (_STAGE, row["stage"].encode()), (_REASON, row["reason"].encode("utf-8", "replace")),
-        ]  # fmt: skip
+        place = row["topic"], row["partition"], row["offset"], moment
+        own = letter_headers(pipeline, batch, place, row["stage"], row["reason"])
         brought = [(item["name"], item["value"]) for item in row["headers"] or ()]
         yield {"topic": topic, "value": row["value"], "key": row["key"], "headers": [*brought, *own]}
+
+
+def letter_headers(pipeline: str, batch: str, place: tuple[str, int, int | None, int | None], stage: str, reason: str) -> Own:
+    """Return kpipe's headers of a dead letter.
+
+    Args:
+        pipeline: the pipeline's name.
+        batch: id of the batch.
+        place: topic, partition, offset and timestamp (microseconds since 1970 UTC) of the record.
+        stage: stage at which it failed.
+        reason: why.
+    """
+    topic, partition, offset, moment = place
+    return [
+        (_KIND, DEAD), (_PIPELINE, pipeline.encode()), (_BATCH, batch.encode()),
+        (_TOPIC, topic.encode()), (_PARTITION, b"%d" % partition),
+        (_OFFSET, _number(offset)), (_TIME, _number(moment)),
+        (_STAGE, stage.encode()), (_REASON, reason.encode("utf-8", "replace")),
+    ]  # fmt: skip
 
 
 def weight(message: Message) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, KpipeError, RecordRejected, SourceError
-from resources.destinations.kafka_sink.cluster import Cluster, unreachable
+from resources.destinations.kafka_sink.cluster import Cluster
 from resources.destinations.kafka_sink.messages import Message, origin, weight
 from resources.kafka.client_config import admin_config
 from resources.kafka.errors import Voice
@@ -66,7 +66,7 @@ class Writer:
         try:
             connecting = self._voice.connecting(config)
         except SourceError as error:  # no token
-            raise unreachable(cluster.place, error, cluster.rotates) from None
+            raise cluster.unreachable(error) from None
         settings = {
             **connecting, **_SETTINGS,
             "transactional.id": name,
@@ -79,7 +79,7 @@ class Writer:
         except (KafkaException, ValueError, TypeError) as error:
             # From None: librdkafka's message quotes the rejected value.
             raise InvalidPipeline(
-                f"into: the Kafka client rejected its settings: {redact(str(error), cluster.secrets)}"
+                f"{cluster.field}: the Kafka client rejected its settings: {redact(str(error), cluster.secrets)}"
             ) from None
         with self._answered("initializing the transactional.id"):
             self._producer.init_transactions(_BEGIN_S)
@@ -102,8 +102,8 @@ class Writer:
             for at, message in enumerate(messages):
                 if at % _POLL_EACH == 0:
                     poll(0)
-                if (size := weight(message)) > self._largest.get(message["topic"], size) - _BESIDE:
-                    raise self._too_large(message, size)
+                if not self.fits(message):
+                    raise self._too_large(message)
                 while True:
                     try:
                         produce(**message)
@@ -113,13 +113,18 @@ class Writer:
                         if self._failed:
                             raise self._error(self._failed) from None
 
-    def _too_large(self, message: Message, size: int) -> RecordRejected:
+    def fits(self, message: Message) -> bool:
+        """Return whether a record's size is within the limit of its topic."""
+        size = weight(message)
+        return size <= self._largest.get(message["topic"], size + _BESIDE) - _BESIDE
+
+    def _too_large(self, message: Message) -> RecordRejected:
         said = origin(message.get("headers", ()))
         where, offset = ((said.get(f"kpipe.{name}") or b"").decode() for name in ("partition", "offset"))
         limit = self._largest[message["topic"]]
         return RecordRejected(
             f"partition {where} offset {offset}: record too large for topic {message['topic']}:"
-            f" expected at most {limit} bytes, found {size + _BESIDE}",
+            f" expected at most {limit} bytes, found {weight(message) + _BESIDE}",
             f"raise its max.message.bytes (kafka-configs.sh --alter --topic {message['topic']}), or drop columns (select)",
         )
 
@@ -184,7 +189,7 @@ class Writer:
             return Overtaken(told.str())
         refused = self._voice.final(self._cluster.place)
         if refused is not None:
-            return unreachable(self._cluster.place, refused, self._cluster.rotates)
+            return self._cluster.unreachable(refused)
         kind = DestinationBusy if told.retriable() else DestinationError
         return self._error(f"{what}: {self._failed or told.str()}", kind)
 

@@ -14,7 +14,7 @@ from kpipe.errors import InvalidPipeline, SourceError
 from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from resources.destinations.json_documents import documents
 from resources.destinations.kafka_sink.avro_values import AvroValues
-from resources.destinations.kafka_sink.cluster import Cluster, unreachable
+from resources.destinations.kafka_sink.cluster import Cluster
 from resources.schema_registry.client import Registry, registry
 from resources.schema_registry.config import check_address
 
@@ -90,7 +90,7 @@ class RegisteredValues:
         try:
             return ask(registry(self._url, self._cluster.registry_access()))
         except SourceError as error:
-            raise unreachable(f"topic {self._subject.removesuffix('-value')}", error, self._cluster.rotates) from None
+            raise self._cluster.unreachable(error, f"topic {self._subject.removesuffix('-value')}") from None
 
 
 def json_schema(columns: Columns) -> str:

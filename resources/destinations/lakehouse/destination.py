@@ -23,6 +23,7 @@ from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
+from resources.destinations.lakehouse.dead_letter_pages import PagedLetters
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.maintenance.destination import Maintaining
 from resources.destinations.lakehouse.pipeline_state import Notes, marker
@@ -40,7 +41,7 @@ _LOOKS = 3  # reads of a ledger that other runs change: its file may be supersed
 _TRIED = 8  # commits that retry deleting a superseded file
 
 
-class LakeDestination(Tracing, Maintaining):
+class LakeDestination(Tracing, Maintaining, PagedLetters):
     """One pipeline's table in a table format.
 
     Args:

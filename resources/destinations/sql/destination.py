@@ -30,6 +30,7 @@ from resources.destinations.sql.batch_commit import (
     remember_ledger,
 )
 from resources.destinations.sql.column_matching import missing, unkeyed
+from resources.destinations.sql.dead_letter_pages import PagedLetters
 from resources.destinations.sql.engine import Engine, TargetTable
 from resources.destinations.sql.ledger import history_tables, history_totals, multi_table, publications, views
 from resources.destinations.sql.ledger import recount as counting
@@ -43,7 +44,7 @@ __all__ = ["SqlDestination"]
 _E = TypeVar("_E", bound=Engine)
 
 
-class SqlDestination(Generic[_E]):
+class SqlDestination(PagedLetters, Generic[_E]):
     """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
     It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging` and `Traceable`.

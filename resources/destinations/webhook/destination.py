@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Committed
+from kpipe.batch.dead_letter_page import LetterMark, StoredLetter
 from kpipe.definition.pipeline import Into, Policy
 from kpipe.errors import DeadLettersExceeded, DestinationError, KpipeError, LedgerMismatch
 from kpipe.interfaces import Publication
@@ -90,6 +91,14 @@ class WebhookDestination:
     def ledger(self) -> tuple[str, Ledger]:
         """Return registration id and ledger."""
         return self._book.ledger()
+
+    def letter_page(self, after: LetterMark | None, limit: int, max_bytes: int) -> Sequence[StoredLetter]:
+        """Return dead letters behind a position; see `LetterPages`."""
+        return self._book.letter_page(after, limit, max_bytes)
+
+    def letters_behind(self, after: LetterMark | None) -> int:
+        """Count the dead letters behind a position; see `LetterPages`."""
+        return self._book.letters_behind(after)
 
     def unfinished(self) -> Commit | None:
         """Return a batch that a process began and that is not committed; see `Resuming`."""
@@ -241,7 +250,7 @@ class WebhookDestination:
         return self._book.unpublished(limit)
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark commits as published; return those that this call marked."""
+        """LetterMark commits as published; return those that this call marked."""
         return self._book.published(batches)
 
 

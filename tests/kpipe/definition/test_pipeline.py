@@ -66,7 +66,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "schema": "evolve",
         "errors": {
             "parse": "dead_letter", "transform": "fail", "constraint": "fail", "duplicate_key": "fail", "batch": "fail",
-            "max_dead_letters": None,
+            "max_dead_letters": None, "topic": None,  # docs/adr/0068
         },
         "delivery": "exactly_once",
         "into": {

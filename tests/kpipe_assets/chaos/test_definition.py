@@ -39,9 +39,10 @@ def test_names_offsets_batches_and_the_group_differ_and_nothing_else() -> None:
         columns={"id": "BIGINT"},
         where="id > 0",
         transform={"program": "p.py", "env": ["A"]},
-        errors={"batch": "skip"},
+        errors={"batch": "skip", "topic": "orders.dead-letters"},
     )
     expected = original.to_dict()
+    del expected["errors"]["topic"]
     expected["name"] = expected["into"]["table"] = NAME
     del expected["source"]["group"]
     expected["source"].update(start={"0": 0, "1": 5}, end={"0": 1, "1": 11})

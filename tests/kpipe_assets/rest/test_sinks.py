@@ -128,6 +128,9 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (CONFLUENT, {"consumer.override.group.id": "g"}, "source|group", "g"),
         (CONFLUENT, {"errors.tolerance": "all"}, "errors|parse", "skip"),
         (CONFLUENT, {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}, "errors|constraint", "dead_letter"),
+        (CONFLUENT, {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}, "errors|topic", "d"),
+        (ICEBERG, {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}, "errors|topic", "d"),
+        (HTTP, {"errors.deadletterqueue.topic.name": "d"}, "errors|topic", None),
         (CONFLUENT, {"errors.retry.delay.max.ms": "900"}, "batch|max_retry_interval_ms", 900),
         (
             CONFLUENT,

@@ -229,6 +229,20 @@ def test_steps_have_names_and_an_order_and_are_those_of_the_design() -> None:
         ({"also": [{"table": "plain", "on_conflict": "replace"}]}, InvalidPipeline, ("also", "0", "on_conflict")),
         ({"into": {"table": "t", "type": "parquet", "on_conflict": "replace"}}, NotAvailable, ("into", "type")),
         ({"schema": "fail", "set": {"none": "1"}}, SchemaConflict, ("set", "none")),
+        (
+            {"errors": {"topic": "dead"}, "into": {"type": "kafka", "brokers": "b", "topic": "out"}},
+            NotAvailable,
+            ("errors", "topic"),
+        ),
+        (
+            {
+                "errors": {"topic": "dead"},
+                "source": {"brokers": "127.0.0.1:1", "topics": ["a", "b"]},
+                "into": {"type": "delta", "table": "{topic}"},
+            },
+            NotAvailable,
+            ("errors", "topic"),
+        ),
     ],
 )
 def test_errors_name_the_field(home: Home, change: dict[str, Any], error: type[KpipeError], field: tuple[str, ...]) -> None:
