@@ -256,7 +256,7 @@ class Ingest:
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
-        found = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
+        batch, *found = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
         batch = with_tails(batch, found[-1])
         return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
 
@@ -311,6 +311,7 @@ class Ingest:
             seconds=seconds,
             task_seconds=tasks,
             multi_topic=self.pipeline.source.multi_topic,
+            by_field=batch.routes is not None,
         )
 
     def commit(self, commit: Commit, staged: StagedBatch, last: bool = True) -> Committed:

@@ -79,7 +79,7 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
             return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
         sample = partial(stager.sampled, batch)
         validate(pipeline, home, Needs.RECORDS, destination, sample)
-        columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
+        batch, columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
         return _shown(batch_tables(pipeline, batch), columns, reports)
     finally:
         shutil.rmtree(place.path, ignore_errors=True)

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay
+from kpipe.batch.routes import Routes
 from kpipe.definition.table_template import fill
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
@@ -164,6 +165,11 @@ class SqlDestination(Generic[_E]):
         nothing: dict[str, int] = {}
         return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.pipeline), nothing)
 
+    def tables_written(self) -> Sequence[str]:
+        """Return the tables of a field's values that were written; see `FieldTables`."""
+        nothing: list[str] = []
+        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.pipeline), nothing)
+
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""
         nothing: dict[str, str] = {}
@@ -202,7 +208,7 @@ class SqlDestination(Generic[_E]):
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
             found = {table.name: count(connection, table, exists) for table, exists in zip(tables, exist, strict=True)}
-            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic)
+            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic or store.by_field)
 
         def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
             known = self.engine.columns(connection, table.name).names() if exists else None
@@ -214,7 +220,10 @@ class SqlDestination(Generic[_E]):
         return self.store.read_ledger(read, Recount())
 
     def _as_written(self, connection: Connection) -> Store:
-        """Return the store with the tables of all topics that were read, if each topic has a table of its own."""
+        """Return the store with the tables that were written, if its name is a template."""
+        if self.store.by_field:
+            routes = Routes(self.store.table, 0).known(multi_table.targets(connection, self.pipeline))
+            return self.store.of_tables(routes.names)
         if not self.store.by_topic:
             return self.store
         template = self.store.table

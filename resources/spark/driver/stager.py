@@ -144,7 +144,8 @@ class SparkStager:
     def sampled(self, batch: Batch, table: int = 0) -> Columns:
         """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
         taken = batch_tables(self._pipeline, batch)
-        mine = [step for step in batch.steps if table in taken.of(step.source)]
+        by_field = self._pipeline.into.by_field  # the sample is then that of all tables
+        mine = [step for step in batch.steps if by_field or table in taken.of(step.source)]
         # Records of the transaction topic are rows of no table.
         steps = [step for step in mine if step.source.topic.name != self._pipeline.transaction_topic] or mine
         topic = steps[0].source.topic.name if taken.topics is not None else ""
@@ -168,16 +169,19 @@ class SparkStager:
             payloads += sample
             if self._pipeline.key_format is not None:
                 keys += range_task.sample_keys(job, piece, _SAMPLE_RECORDS)
-        # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
-        pipeline = self._pipeline
-        kind = pipeline.into.type if widened(pipeline) else ""
-        bounds = named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
-        columns = written
+        pipeline, bounds, columns = self._pipeline, self._bounds(), written
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
         self._seen[topic] = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen[topic]
+
+    def _bounds(self) -> tuple[Any, ...]:
+        """Return the limits of a new table's columns, as `sampled` of resources/decode/factory.py takes them."""
+        # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
+        pipeline = self._pipeline
+        kind = pipeline.into.type if widened(pipeline) else ""
+        return named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
@@ -220,7 +224,7 @@ class SparkStager:
 
     def _of_batch(self, batch: Batch) -> list[tuple[Pipeline, Selection | None]]:
         """Return the definition and the expressions of each table that the batch writes."""
-        if not self._pipeline.into.by_topic:
+        if not self._pipeline.into.is_template:
             return list(zip(self._parts, self._selections, strict=True))
         return [(part, self._selections[0]) for part in batch_tables(self._pipeline, batch).parts]
 
@@ -251,7 +255,7 @@ class SparkStager:
         shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch, at), self._required_of(pipeline), no_nul)
         spec = TableSpec(
             columns,
-            name=pipeline.into.table if len(self._parts) > 1 else "",
+            name=pipeline.into.table if len(self._parts) > 1 or batch.routes is not None else "",
             position=at,
             shape=shape,
             originals=keeps_originals(pipeline),
@@ -277,6 +281,8 @@ class SparkStager:
             format=self._pipeline.format,
             tables=tuple(tables),
             topics=batch_tables(self._pipeline, batch).topics,
+            routes=batch.routes,
+            bounds=self._bounds() if batch.routes is not None else (),
             parse=errors.parse,
             transform=errors.transform,
             constraint=errors.constraint,
