@@ -214,10 +214,8 @@ class Commit:
         writes = (replace(write, counts=dict(counts)) for write, counts in zip(self.tables, tables, strict=True))
         done = replace(self, tables=tuple(writes))
         metadata = {source: dict(values) for source, values in self.metadata.items()}
-        names, also = (
-            (*SETTLED, "rows", "dead_letters", "filtered"),
-            listed(done.tables if self.by_field else of_also(done.tables)),
-        )
+        names = (*SETTLED, "rows", "dead_letters", "filtered")
+        also = listed(done.tables if self.by_field else of_also(done.tables))
         by_source: dict[PartitionId, list[Counts]] = {}
         for (source, _), found in done.counts.items():
             by_source.setdefault(source, []).append(found)

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay
-from kpipe.batch.routes import Routes
-from kpipe.definition.table_template import fill
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
@@ -221,14 +219,9 @@ class SqlDestination(Generic[_E]):
 
     def _as_written(self, connection: Connection) -> Store:
         """Return the store with the tables that were written, if its name is a template."""
-        if self.store.by_field:
-            routes = Routes(self.store.table, 0).known(multi_table.targets(connection, self.pipeline))
-            return self.store.of_tables(routes.names)
-        if not self.store.by_topic:
+        if not (self.store.by_topic or self.store.by_field):
             return self.store
-        template = self.store.table
-        found = multi_table.topics(connection, self.pipeline)
-        return self.store.of_tables(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
+        return self.store.of_tables(multi_table.of_template(connection, self.pipeline, self.store.table))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
 from kpipe.batch.host_stats import Work
-from kpipe.column_growth import Closed, named, widened
+from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.expressions.projection import Selection, lookups_of
 from kpipe.ingest.staging import filled
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
-from kpipe.schema.growth_limits import room
 from kpipe.tables.changes import KEEPING
 from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.topic_tables import batch_tables
@@ -40,7 +39,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
-from resources.spark.driver.sample_steps import spread
+from resources.spark.driver.sample_steps import bounds_of, spread
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -169,19 +168,12 @@ class SparkStager:
             payloads += sample
             if self._pipeline.key_format is not None:
                 keys += range_task.sample_keys(job, piece, _SAMPLE_RECORDS)
-        pipeline, bounds, columns = self._pipeline, self._bounds(), written
+        pipeline, bounds, columns = self._pipeline, bounds_of(self._pipeline), written
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
         self._seen[topic] = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen[topic]
-
-    def _bounds(self) -> tuple[Any, ...]:
-        """Return the limits of a new table's columns, as `sampled` of resources/decode/factory.py takes them."""
-        # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
-        pipeline = self._pipeline
-        kind = pipeline.into.type if widened(pipeline) else ""
-        return named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
@@ -282,7 +274,7 @@ class SparkStager:
             tables=tuple(tables),
             topics=batch_tables(self._pipeline, batch).topics,
             routes=batch.routes,
-            bounds=self._bounds() if batch.routes is not None else (),
+            bounds=bounds_of(self._pipeline) if batch.routes is not None else (),
             parse=errors.parse,
             transform=errors.transform,
             constraint=errors.constraint,

@@ -7,13 +7,14 @@ from collections.abc import Collection
 from typing import Any
 
 from kpipe.batch.batch import Commit, Counts, Mark
+from kpipe.definition.table_template import field_of, fill, value_of
 from kpipe.errors import Fenced
 from kpipe.verification.clearing import CLEARED
 from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["ENTRY", "WRITTEN", "check_names", "former", "rows", "settled", "targets", "topics", "write", "written"]
+__all__ = ["ENTRY", "WRITTEN", "check_names", "former", "of_template", "rows", "settled", "targets", "topics", "write", "written"]
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
 ENTRY = (
@@ -133,6 +134,20 @@ def targets(connection: Connection, pipeline: str) -> list[str]:
         f"SELECT DISTINCT target_table FROM {TARGETS.sql} WHERE pipeline_name = $1 AND NOT (target_table = '')", [pipeline]
     ).fetchall()
     return sorted(name for (name,) in found)
+
+
+def of_template(connection: Connection, pipeline: str, template: str) -> list[str]:
+    """Return the tables of a template that the pipeline has written: of topics, or of a field's values.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+        template: `into.table`.
+    """
+    if field_of(template) is not None:
+        return [name for name in targets(connection, pipeline) if value_of(template, name) is not None]
+    found = topics(connection, pipeline)
+    return list(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
 
 
 def check_names(connection: Connection, commit: Commit) -> None:
