@@ -94,6 +94,13 @@ def check_by_field(pipeline: Pipeline) -> None:
         raise InvalidPipeline(
             f"{where}: the tables have no common primary key", "name the key's columns, the same in each table: into.key"
         ).about("into", "on_conflict")
+    # A table that appears must have them, whatever its first records contain.
+    missing = [column for column in into.key or () if column not in pipeline.declared]
+    if missing:
+        raise InvalidPipeline(
+            f"{where}: key column {missing[0]} has no type, and a table that appears may have no record with it",
+            f"declare it: columns: {{{missing[0]}: BIGINT}}",
+        ).about("into", "key")
 
 
 def refused_by_field(pipeline: Pipeline, what: str, hint: str) -> None:

@@ -73,6 +73,7 @@ def test_the_tables_of_a_batch_are_those_of_its_routes() -> None:
         ({"into": {"type": "ducklake"}}, "not available for into.type ducklake"),
         ({"into": {"type": "webhook", "url": "http://localhost"}}, "for into.type webhook -> use into.type: duckdb"),
         ({"into": {"on_conflict": "replace"}}, "name the key's columns, the same in each table: into.key"),
+        ({"into": {"on_conflict": "replace", "key": ["id"]}}, "key column id has no type"),
         ({"into": {"on_null": "delete", "key": ["id"]}}, "together with into.on_null"),
         ({"errors": {"duplicate_key": "dead_letter"}}, "together with errors.duplicate_key"),
         ({"errors": {"duplicate_key": "skip"}}, "into.key"),
@@ -93,6 +94,7 @@ def test_fields_that_do_not_go_with_it(more: dict[str, Any], says: str) -> None:
     with pytest.raises((InvalidPipeline, NotAvailable), match=says):
         check_by_field(pipeline(**more))
     check_by_field(pipeline("plain", **more))
+    check_by_field(pipeline(into={"on_conflict": "replace", "key": ["ID"]}, columns={"id": "BIGINT"}))
 
 
 def test_a_command_that_does_not_know_the_tables() -> None:

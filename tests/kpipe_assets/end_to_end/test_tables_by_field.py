@@ -94,12 +94,12 @@ def test_killed_between_two_tables_and_an_edited_template(kpipe: Any, topic: Any
     assert all(text.startswith("table e_b") for text in kpipe.json("verify", "events", status=1)[0]["problems"])
 
 
-def test_rows_with_a_key(kpipe: Any, topic: Any, write: Any) -> None:
+def test_a_key_in_each_table(kpipe: Any, topic: Any, write: Any) -> None:
     name = topic(1)
     into = {"table": "e_{field.type}", "on_conflict": "replace"}
     kpipe.define("events", name, into=into)
     assert "into.key" in kpipe("run", "events", status=2).stderr
-    kpipe.define("events", name, into={**into, "key": ["id"]})
+    kpipe.define("events", name, into={**into, "key": ["id"]}, columns={"id": "BIGINT"})
     write(name, [*events("a", 0, 10), *events("b", 5, 15, more=1)])
     assert kpipe.json("run", "events")[-1]["inserted"] == 20
     write(name, [*events("a", 0, 2, text="new"), *events("b", 14, 16)])
