@@ -38,6 +38,7 @@ def test_values_of_a_field_over_days(kpipe: Any, topic: Any, write: Any) -> None
     write(name, [*events("click", 0, 7, page="/"), "no json", '{"id": 1}', *hostile[5:]], 1)
     definition = {"table": "e_{field.type}", "max_tables": 3}
     kpipe.define("events", name, into=definition)
+    assert "7 rows of e_click, 20 rows of e_order, 11 dead letters" in kpipe("sql", "-e", "TEST PIPELINE events").stdout
     batch, summary = kpipe.json("run", "events")
     assert (summary["rows"], summary["dead_letters"]) == (27, 11)
     assert {key: rows["rows"] for key, rows in batch["targets"].items()} == {"e_click": 7, "e_order": 20}
