@@ -149,6 +149,22 @@ def test_rows_with_a_key_in_the_tables_of_their_values(place: Place, tmp_path: P
 
 
 @pytest.mark.drawn(1)
+def test_rows_that_were_exchanged_between_two_tables(place: Place, tmp_path: Path) -> None:
+    site = Site(place, tmp_path)
+    site.put(*(event(kind, number) for number, kind in enumerate("abba")))
+    site.run()
+    site.proof()
+    # Numbers of rows, records and sums of offsets are as before.
+    for table, offsets in (("e_a", (1, 2)), ("e_b", (0, 3))):
+        for was, offset in zip(sorted(row["_kafka_offset"] for row in place.rows(table)), offsets, strict=True):
+            value = "ab"["ab".index(table[-1]) ^ 1]
+            place.sql(f"UPDATE {table} SET id = {offset}, type = '{value}', _kafka_offset = {offset} WHERE _kafka_offset = {was}")
+    assert sorted(proof(site.destination()).problems) == [
+        "table e_a: 2 rows have another value of type than a", "table e_b: 2 rows have another value of type than b",
+    ]  # fmt: skip
+
+
+@pytest.mark.drawn(1)
 def test_two_runs_that_create_tables_of_one_name(place: Place, tmp_path: Path) -> None:
     site = Site(place, tmp_path, partitions=2)
     assert site.run() == Counter(), "both partitions begin"

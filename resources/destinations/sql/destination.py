@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
@@ -165,8 +166,7 @@ class SqlDestination(Generic[_E]):
 
     def tables_written(self) -> Sequence[str]:
         """Return the tables of a field's values that were written; see `FieldTables`."""
-        nothing: list[str] = []
-        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.pipeline), nothing)
+        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.pipeline), list[str]())
 
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""
@@ -209,11 +209,16 @@ class SqlDestination(Generic[_E]):
             return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic or store.by_field)
 
         def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
-            known = self.engine.columns(connection, table.name).names() if exists else None
+            columns = self.engine.columns(connection, table.name) if exists else None
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
             foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
-            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
+            known = columns.names() if columns is not None else None
+            found = counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
+            if not self.store.by_field or columns is None or foreign:
+                return found
+            named, computed = (self.pipeline, table.name, self.store.table), table.rule.update if table.rule is not None else ()
+            return replace(found, problems=counting.misplaced(connection, dialect, *named, columns, computed))
 
         return self.store.read_ledger(read, Recount())
 
