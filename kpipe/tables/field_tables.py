@@ -104,7 +104,7 @@ def check_by_field(pipeline: Pipeline) -> None:
 
 
 def refused_by_field(pipeline: Pipeline, what: str, hint: str) -> None:
-    """Reject a command that does not know the tables of a field.
+    """Reject a command that does not support tables by a field.
 
     Raises:
         NotAvailable: each value of a field has a table of its own.

@@ -103,7 +103,7 @@ def recount(
 def misplaced(
     connection: Connection, dialect: Dialect, pipeline: str, table: str, template: str, known: Columns, computed: Collection[str]
 ) -> Sequence[str]:
-    """Return a problem if rows of a table by a field have another value than the one that names the table.
+    """Return a problem if rows of a table by a field have another value than that of the table's name.
 
     The ranges cannot show that rows of one range were exchanged between two tables, if the sums of their offsets are equal. Not
     compared: a column that is not text, or that `into.update` computes, and a table that other definitions have written, too.
