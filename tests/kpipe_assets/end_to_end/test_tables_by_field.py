@@ -28,7 +28,7 @@ def tables(kpipe: Any, like: str = "e_%") -> list[str]:
     return [name for (name,) in kpipe.sql(query)]
 
 
-def test_values_of_a_field_over_days(kpipe: Any, topic: Any, write: Any) -> None:
+def test_values_of_a_field_with_a_kill_between_two_tables(kpipe: Any, topic: Any, write: Any) -> None:
     name = topic(2)
     hostile = [
         json.dumps({"id": -1, "type": kind})
@@ -39,6 +39,8 @@ def test_values_of_a_field_over_days(kpipe: Any, topic: Any, write: Any) -> None
     definition = {"table": "e_{field.type}", "max_tables": 3}
     kpipe.define("events", name, into=definition)
     assert "7 rows of e_click, 20 rows of e_order, 11 dead letters" in kpipe("sql", "-e", "TEST PIPELINE events").stdout
+    killed = kpipe.outside("run", "events", status=None, KPIPE_FAULT="commit.table:2:kill")
+    assert killed.returncode == -signal.SIGKILL and tables(kpipe) == []
     batch, summary = kpipe.json("run", "events")
     assert (summary["rows"], summary["dead_letters"]) == (27, 11)
     assert {key: rows["rows"] for key, rows in batch["targets"].items()} == {"e_click": 7, "e_order": 20}
@@ -71,43 +73,3 @@ def test_values_of_a_field_over_days(kpipe: Any, topic: Any, write: Any) -> None
     assert kpipe.json("run", "events")[-1]["rows"] == 32
     proven(kpipe)
     assert [kpipe.sql(f"SELECT count(*) FROM {table}") for table in tables(kpipe)] == [[(9,)], [(20,)], [(3,)]]
-
-
-def test_killed_between_two_tables_and_an_edited_template(kpipe: Any, topic: Any, write: Any) -> None:
-    name = topic(1)
-    write(name, [line for pair in zip(events("a", 0, 6), events("b", 0, 6), strict=True) for line in pair])
-    kpipe.define("events", name, into={"table": "e_{field.type}"}, batch={"max_offsets_per_partition": 4})
-    killed = kpipe.outside("run", "events", status=None, KPIPE_FAULT="commit.table:2:kill")
-    assert killed.returncode == -signal.SIGKILL
-    assert tables(kpipe) == []
-    assert kpipe.json("run", "events")[-1]["rows"] == 12
-    proven(kpipe, rows=12)
-    kpipe.define("events", name, into={"table": "f_{field.type}"})
-    write(name, events("a", 6, 8))
-    assert kpipe.json("run", "events")[-1]["rows"] == 2
-    kpipe.define("events", name, into={"table": "plain"})
-    write(name, events("a", 8, 9))
-    assert kpipe.json("run", "events")[-1]["rows"] == 1
-    found = proven(kpipe, rows=15)
-    assert {table: rows["rows"] for table, rows in found["targets"].items()} == {"e_a": 6, "e_b": 6, "f_a": 2}
-    with duckdb.connect(str(kpipe.home / "data" / "kpipe.duckdb")) as connection:
-        connection.execute("DELETE FROM e_b WHERE id = 3")
-    assert all(text.startswith("table e_b") for text in kpipe.json("verify", "events", status=1)[0]["problems"])
-
-
-def test_a_key_in_each_table(kpipe: Any, topic: Any, write: Any) -> None:
-    name = topic(1)
-    into = {"table": "e_{field.type}", "on_conflict": "replace"}
-    kpipe.define("events", name, into=into)
-    assert "into.key" in kpipe("run", "events", status=2).stderr
-    kpipe.define("events", name, into={**into, "key": ["id"]}, columns={"id": "BIGINT"})
-    write(name, [*events("a", 0, 10), *events("b", 5, 15, more=1)])
-    assert kpipe.json("run", "events")[-1]["inserted"] == 20
-    write(name, [*events("a", 0, 2, text="new"), *events("b", 14, 16)])
-    done = kpipe.json("run", "events")[-1]
-    assert (done["inserted"], done["updated"]) == (1, 3)
-    assert kpipe.sql("SELECT count(*) FILTER (text = 'new'), count(*) FROM e_a") == [(2, 10)]
-    proven(kpipe)
-    with duckdb.connect(str(kpipe.home / "data" / "kpipe.duckdb")) as connection:
-        connection.execute("DELETE FROM e_b WHERE id = 7")
-    assert all(text.startswith("table e_b: ") for text in kpipe.json("verify", "events", status=1)[0]["problems"])
