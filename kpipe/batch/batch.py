@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from kpipe.batch.counts import SETTLED, Counts, total
+from kpipe.batch.routes import Routes
 from kpipe.batch.table_write import ByLane, Mark, StagedFile, TableReport, TableWrite, combined, of_also
 from kpipe.definition.lookups import Version
 from kpipe.ledger.ledger import LaneChange, Step
 from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 
 __all__ = [
@@ -29,11 +31,13 @@ class Batch:
         id: unique, 32 random hexadecimal digits: the key by which a commit is read back, in logs and lineage, and the trace's id.
         pipeline: the pipeline's name.
         steps: one for each lane to read, sorted by partition and offset.
+        routes: tables by a field's value, known when the batch is staged; None: tables do not depend on records.
     """
 
     id: str
     pipeline: str
     steps: tuple[Step, ...]
+    routes: Routes | None = None
 
     @property
     def span(self) -> int:
@@ -87,6 +91,8 @@ class RangeReport:
         began: wall clock of that machine, seconds since 1970 UTC; 0: unknown.
         stages: parts of `seconds`: `read`, `program`, `decode`, and `stage` (expressions and files); empty: unknown.
         tail: fingerprint of the last records that were read; None: none was read.
+        found: values of a field that may get a table (`Routes.least`), with the columns of their first records. No count
+            includes their records: the range has to be staged again.
     """
 
     source: PartitionId
@@ -102,6 +108,7 @@ class RangeReport:
     began: float = 0.0
     stages: Mapping[str, float] = field(default_factory=dict)
     tail: Tail | None = None
+    found: Mapping[str, Columns] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
@@ -135,6 +142,7 @@ class Commit:
         task_seconds: by partition and start offset of its step, seconds that tasks spent on the range, each on one core.
         note: text of a ledger-only commit: the decision and its author.
         multi_topic: whether the metadata names partitions with their topic.
+        by_field: whether the tables are those of a field's values: a range's rows are then those of all tables.
     """
 
     id: str
@@ -154,6 +162,7 @@ class Commit:
     task_seconds: Mapping[ByLane, float] = field(default_factory=dict)
     note: str = ""
     multi_topic: bool = False
+    by_field: bool = False
 
     @cached_property
     def counts(self) -> Mapping[ByLane, Counts]:
@@ -161,7 +170,11 @@ class Commit:
         lanes = dict.fromkeys((*self.records, *(lane for write in self.tables for lane in write.counts)))
         none = Counts()
         return {
-            lane: combined(self.records.get(lane, none), [write.counts[lane] for write in self.tables if lane in write.counts])
+            lane: combined(
+                self.records.get(lane, none),
+                [write.counts[lane] for write in self.tables if lane in write.counts],
+                self.by_field,
+            )
             for lane in lanes
         }
 
@@ -201,7 +214,8 @@ class Commit:
         writes = (replace(write, counts=dict(counts)) for write, counts in zip(self.tables, tables, strict=True))
         done = replace(self, tables=tuple(writes))
         metadata = {source: dict(values) for source, values in self.metadata.items()}
-        names, also = (*SETTLED, "rows", "dead_letters", "filtered"), listed(of_also(done.tables))
+        names = (*SETTLED, "rows", "dead_letters", "filtered")
+        also = listed(done.tables if self.by_field else of_also(done.tables))
         by_source: dict[PartitionId, list[Counts]] = {}
         for (source, _), found in done.counts.items():
             by_source.setdefault(source, []).append(found)

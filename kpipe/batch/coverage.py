@@ -64,6 +64,8 @@ def table_writes(
         plain: for each table, whether its rows have no key, so that all of them will be inserted.
         marked: whether a record may give several rows.
 
+    Of tables by a field, those without rows of the batch are left out, and so are ranges without rows in a table.
+
     Raises:
         StagingFailed: a report does not list all tables.
     """
@@ -90,7 +92,12 @@ def table_writes(
                 {lane: sum((table.mark for table in tables), Mark()) for lane, tables in found.items()} if marked else {},
             )
         )
-    return tuple(result)
+    return tuple(result) if batch.routes is None else tuple(_with_rows(write) for write in result if write.totals.rows)
+
+
+def _with_rows(write: TableWrite) -> TableWrite:
+    counts = {lane: count for lane, count in write.counts.items() if count.rows}
+    return replace(write, counts=counts, marks={lane: write.marks[lane] for lane in counts if lane in write.marks})
 
 
 def distinct(files: Iterable[StagedFile | None]) -> tuple[StagedFile, ...]:
@@ -160,6 +167,8 @@ def _of(step: Step, by_source: Mapping[PartitionId, Sequence[RangeReport]]) -> l
 def _prove(batch: Batch, report: RangeReport) -> None:
     """Check one report by itself: two wrong ones must not cancel each other out in the sum."""
     where = f"batch {batch.id}: {report.source} {report.range}"
+    if report.found:
+        raise StagingFailed(f"{where}: records without a table: {', '.join(sorted(report.found))}")
     off = report.counts.unaccounted(len(report.range))
     if off:
         raise StagingFailed(f"{where}: {off} offsets are not accounted for: {report.counts}")

@@ -26,13 +26,16 @@ def metadata(
     values as read. `rows_per_second` is the partition's rate over the batch's whole time. `core_seconds` is the time that
     tasks spent on the partition's range, each on one core. Rows are those of the table of `into`. Rows of the tables of
     `also`, if there are any, are under `targets` by table name. Of tables by topic, a partition has rows in its topic's only.
+    With tables by a field, rows are those of all tables, and `targets` lists each.
     """
     result: dict[PartitionId, dict[str, object]] = {}
+    by_field = batch.routes is not None
     also = of_also(tables) if all(len(write.counts) == len(batch.steps) for write in tables) else ()
+    also = tables if by_field else also
     others = listed(also)
     for step in batch.steps:
         lane = step.lane.key
-        count = combined(records[lane], [write.counts[lane] for write in tables if lane in write.counts])
+        count = combined(records[lane], [write.counts[lane] for write in tables if lane in write.counts], by_field)
         state = snapshot.partitions[step.source]
         result[step.source] = {
             "batch": batch.id,

@@ -137,16 +137,17 @@ def of_also(tables: Sequence[_T]) -> Sequence[_T]:
     return tables[1:]
 
 
-def combined(records: Counts, tables: Sequence[Counts]) -> Counts:
+def combined(records: Counts, tables: Sequence[Counts], of_all: bool = False) -> Counts:
     """Return the counts of a range as the ledger stores them: of its records, and of the rows of the table of `into`.
 
     Args:
         records: counts of the records.
         tables: counts of each table. Dead letters and filtered rows of every table are included.
+        of_all: whether to count the rows of all tables.
     """
     if not tables:
         return records
-    rows = vars(of_into(tables))
+    rows = vars(total(tables) if of_all else of_into(tables))
     # As `replace` does, which takes three times as long: a batch combines each range several times.
     return Counts(
         **{

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from kpipe.definition.base import Model
 from kpipe.definition.lakehouse_options import LakeOut
 from kpipe.definition.sink_options import TopicOut, WebhookOut, check_outlet, is_unnamed, table_of
-from kpipe.definition.table_template import NAME, OF_TOPIC, fill, is_template, problem_of
+from kpipe.definition.table_template import NAME, OF_FIELD, OF_TOPIC, field_of, fill, is_template, of_value, problem_of
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import parse_type
 from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
@@ -28,7 +28,9 @@ class Into(LakeOut, WebhookOut, TopicOut):
         type: type of destination.
         database: file, or connection string without secrets; None: the home's own DuckDB file.
         credentials: secrets of the connection.
-        table: name of the table, a plain identifier. With `{topic}` in it, each topic has its own table of that name.
+        table: name of the table, a plain identifier. With `{topic}` in it, each topic has its own table of that name; with
+            `{field.NAME}`, each value of that field.
+        max_tables: most tables of a template with `{field.NAME}`; records of further values are dead letters. None: 100.
         key: columns of the key, for on_conflict; None: the table's primary key.
         on_conflict: what happens to a row whose key exists.
         on_null: `skip` leaves out a record without a value (a tombstone); `delete` deletes the row of its key. The record's
@@ -41,6 +43,7 @@ class Into(LakeOut, WebhookOut, TopicOut):
     database: str | None = None
     credentials: dict[str, str] = Field(default_factory=dict)
     table: str
+    max_tables: int | None = Field(default=None, ge=1, le=1000)
     key: list[str] | None = None
     on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
     on_null: Literal["skip", "delete"] = "skip"
@@ -65,10 +68,27 @@ class Into(LakeOut, WebhookOut, TopicOut):
         _check_update(self)
         return self
 
+    @model_validator(mode="after")
+    def _most_tables(self) -> Into:
+        if self.max_tables is not None and not self.by_field:
+            msg = "max_tables: only allowed with a table by a field, such as table: 'events_{field.type}'"
+            raise ValueError(msg)
+        return self
+
     @property
     def by_topic(self) -> bool:
         """True if each topic has a table of its own (kpipe/tables/topic_tables.py)."""
         return is_template(self.table)
+
+    @property
+    def by_field(self) -> bool:
+        """True if each value of a record's field has a table of its own (kpipe/tables/field_tables.py)."""
+        return field_of(self.table) is not None
+
+    @property
+    def is_template(self) -> bool:
+        """True if the name depends on topics or records."""
+        return self.by_topic or self.by_field
 
     @property
     def one_by_one(self) -> bool:
@@ -78,9 +98,11 @@ class Into(LakeOut, WebhookOut, TopicOut):
     @field_validator("table")
     @classmethod
     def _table(cls, value: str) -> str:
-        if re.search("[{}]", value.replace(OF_TOPIC, "", 1)):
-            msg = f"{value!r}: expected one {OF_TOPIC} at most, and no other braces"
+        if re.search("[{}]", OF_FIELD.sub("", value.replace(OF_TOPIC, "", 1), 1)):
+            msg = f"{value!r}: expected one {OF_TOPIC} or {{field.NAME}} at most, and no other braces"
             raise ValueError(msg)
+        if field_of(value) is not None:
+            return _by_field(value)
         # An empty name shows the prefix: that of `raw_{topic}` is a name, that of `{topic}` depends on each topic.
         fixed = fill(value, "")
         return value if is_template(value) and not fixed else _table_name(value, fixed)
@@ -89,6 +111,18 @@ class Into(LakeOut, WebhookOut, TopicOut):
     @classmethod
     def _key(cls, value: list[str] | None) -> list[str] | None:
         return _distinct(value)
+
+
+def _by_field(value: str) -> str:
+    """Check a template with `{field.NAME}`, and return it unchanged."""
+    if is_template(value):
+        msg = f"{value!r}: expected {OF_TOPIC} or {{field.NAME}}, found both"
+        raise ValueError(msg)
+    if not (fixed := of_value(value, "")).strip("_"):
+        msg = f"{value!r}: expected a prefix or suffix, as in 'events_{{field.type}}': a record must not name any table"
+        raise ValueError(msg)
+    _table_name(value, fixed if value[0] != "{" else "_" + fixed)
+    return value
 
 
 class Also(Model):

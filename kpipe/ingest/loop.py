@@ -258,8 +258,9 @@ class Ingest:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
         found = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
-        batch = with_tails(batch, found[-1])
-        return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
+        batch, columns, closed, reports = found
+        where, when = (observed.snapshot, observed.ledger), (observed.began, observed.started_ms)
+        return StagedBatch(with_tails(batch, reports), *where, columns, closed, reports, *when)
 
     def _sized(self, observed: Observed, staged: StagedBatch) -> StagedBatch:
         """Plan and stage a batch again, with fewer offsets, if it needs too much memory of the destination.
@@ -312,6 +313,7 @@ class Ingest:
             seconds=seconds,
             task_seconds=tasks,
             multi_topic=self.pipeline.source.multi_topic,
+            by_field=batch.routes is not None,
         )
 
     def commit(self, commit: Commit, staged: StagedBatch, last: bool = True) -> Committed:

@@ -67,8 +67,8 @@ class Prefetch:
             current: the batch that is about to be committed.
             plan: returns the plan of the next batch.
         """
-        if self._missed >= _MOST_MISSES or self._pipeline.delivery != "exactly_once":
-            return
+        if self._missed >= _MOST_MISSES or self._pipeline.delivery != "exactly_once" or self._pipeline.into.by_field:
+            return  # tables by a field are those of the ledger after the commit
         ledger = current.ledger.apply(step.change for step in current.batch.steps)
         if not isinstance(ledger, Conflict):
             tables = batch_tables(self._pipeline, current.batch)

@@ -13,6 +13,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import SchemaConflict
 from kpipe.expressions.projection import Selection
 from kpipe.failpoints import failpoint
+from kpipe.ingest.field_staging import opened, routed
 from kpipe.interfaces import Destination, Stager
 from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
@@ -126,6 +127,7 @@ def staged(
     on_event: Callable[[Event], None],
     known: Sequence[Columns] = (),
     closed: tuple[Closed, ...] = (),
+    first: Sequence[RangeReport] | None = None,
 ) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
     """Stage rows with the existing or new columns of the tables.
 
@@ -140,6 +142,7 @@ def staged(
         on_event: called with every event.
         known: columns of each table without those of a sample; empty: the same as `columns`.
         closed: limits from an earlier staging of the batch.
+        first: reports of the first staging, if it has been done.
 
     Returns:
         Columns of each table, the limits for further columns, and the reports.
@@ -152,7 +155,7 @@ def staged(
     tables = batch_tables(pipeline, batch)
     sampled = [_names(have) - _names(base) for have, base in zip(columns, known or columns, strict=True)]
     for attempt in range(1, _MOST_STAGINGS + 1):
-        reports = stager.stage(batch, columns, closed)
+        reports = first if first is not None and attempt == 1 else stager.stage(batch, columns, closed)
         new = [Columns() for _ in columns]
         for report in reports:
             for at, table in zip(tables.of(report.source), report.tables, strict=True):
@@ -181,7 +184,7 @@ def staged_for(
     stager: Stager,
     batch: Batch,
     on_event: Callable[[Event], None],
-) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+) -> tuple[Batch, tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
     """Stage rows for tables as they are: `staged` with the columns of `wanted`.
 
     Args:
@@ -191,9 +194,14 @@ def staged_for(
         batch: the batch.
         on_event: called with every event.
 
+    Returns:
+        The batch, with its tables if they depend on its records, and what `staged` returns.
+
     Raises:
         SchemaConflict: see `wanted` and `staged`.
     """
+    if pipeline.into.by_field:
+        return _by_field(pipeline, destination, stager, batch, on_event)
     tables = batch_columns(pipeline, destination, batch)
     missing = [at for at, (part, table) in enumerate(tables) if table is None and part.format.type != "raw"]
     if len(missing) > 1 and isinstance(stager, Sampling):
@@ -201,7 +209,26 @@ def staged_for(
     samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
     columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]
-    return staged(pipeline, stager, batch, columns, on_event, known)
+    return batch, *staged(pipeline, stager, batch, columns, on_event, known)
+
+
+def _by_field(
+    pipeline: Pipeline, destination: Destination, stager: Stager, batch: Batch, on_event: Callable[[Event], None]
+) -> tuple[Batch, tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+    batch = opened(pipeline, destination, batch)
+    have = [wanted(part, table, Columns) for part, table in batch_columns(pipeline, destination, batch)]
+    batch, new, reports = routed(batch, stager, have, on_event)
+    if not new:
+        return batch, *staged(pipeline, stager, batch, have, on_event, first=reports)
+    tables = batch_columns(pipeline, destination, batch)
+    samples = [*(Columns() for _ in have), *new.values()]
+    columns = [wanted(part, table, partial(_same, sample)) for (part, table), sample in zip(tables, samples, strict=True)]
+    known = [wanted(part, table, Columns) for part, table in tables]
+    return batch, *staged(pipeline, stager, batch, columns, on_event, known)
+
+
+def _same(columns: Columns) -> Columns:
+    return columns
 
 
 def _names(columns: Columns) -> int:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, InvalidStatement, NotAvailable
 from kpipe.rebuild.exchange import TableNames
+from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.upsert import rows_first
 
 __all__ = ["REBUILD", "REPLACED", "check", "check_unchanged", "rebuilding", "renamed", "table_names"]
@@ -38,6 +39,7 @@ def check(live: Pipeline, new: Pipeline) -> None:
             "load other tables with a pipeline of another name",
         )
     for pipeline in (live, new):
+        refused_by_field(pipeline, "kpipe rebuild", "load other tables with a pipeline of another name and another template")
         if pipeline.into.by_topic:
             raise NotAvailable(
                 f"pipeline {live.name}: into.table {pipeline.into.table}: a table for each topic cannot be rebuilt",

@@ -54,11 +54,11 @@ def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tup
 
 
 def fans_out(pipeline: Pipeline) -> bool:
-    """Return whether a record may give several rows with its offset: ranges then count records and rows."""
+    """Return whether ranges count records and rows: a record may give several rows with its offset, or rows of any table."""
     program = pipeline.transform
     if program is not None and program.traced and program.mode == "flatmap":
         return True
-    return bool(pipeline.also) or any(unnests(part.select) for part in table_pipelines(pipeline))
+    return bool(pipeline.also) or pipeline.into.by_field or any(unnests(part.select) for part in table_pipelines(pipeline))
 
 
 def check_tables(pipeline: Pipeline) -> None:

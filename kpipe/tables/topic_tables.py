@@ -20,6 +20,7 @@ from kpipe.definition.target import ONE_BY_ONE
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
+from kpipe.tables.field_tables import of_table
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 
@@ -55,7 +56,10 @@ class TopicTables(Protocol):
 
 
 def batch_tables(pipeline: Pipeline, batch: Batch) -> BatchTables:
-    """Return the tables that a batch writes: those of the definition, or those of the batch's topics in order."""
+    """Return the tables that a batch writes: those of the definition, of the batch's topics, or of a field's values, in order."""
+    if pipeline.into.by_field:
+        routes = batch.routes
+        return BatchTables(tuple(of_table(pipeline, name) for name in routes.tables) if routes is not None else ())
     if not pipeline.into.by_topic:
         return BatchTables(table_pipelines(pipeline))
     found, log = {step.source.topic.name for step in batch.steps}, pipeline.transaction_topic
@@ -67,7 +71,7 @@ def batch_tables(pipeline: Pipeline, batch: Batch) -> BatchTables:
 
 def batch_columns(pipeline: Pipeline, destination: Destination, batch: Batch) -> list[tuple[Pipeline, Columns | None]]:
     """Return the definition of each table that a batch writes, and its columns; None for a table that does not exist."""
-    if not pipeline.into.by_topic:
+    if not pipeline.into.is_template:
         return [(part, place.columns()) for part, place in table_destinations(pipeline, destination)]
     parts = batch_tables(pipeline, batch).parts
     assert isinstance(destination, TopicTables)  # validated with the definition
@@ -88,8 +92,7 @@ def topic_parts(pipeline: Pipeline, topics: Sequence[str]) -> list[tuple[Pipelin
 
 def of_topic(pipeline: Pipeline, topic: str) -> Pipeline:
     """Return the pipeline as seen by the table of a topic."""
-    into = pipeline.into.model_copy(update={"table": table_of_topic(pipeline, topic)})
-    return pipeline.model_copy(update={"into": into})
+    return of_table(pipeline, table_of_topic(pipeline, topic))
 
 
 def check_names(pipeline: Pipeline, topics: Iterable[str]) -> None:

@@ -54,8 +54,8 @@ class HowLong(dg.Config):
 
 
 def table_key(pipeline: Pipeline) -> dg.AssetKey:
-    """Return the key of the table's asset: the table's name. With a table for each topic, that of their pipeline."""
-    return dg.AssetKey(["pipelines", pipeline.name] if pipeline.into.by_topic else [pipeline.into.table])
+    """Return the key of the table's asset: the table's name. With tables by topic or by a field, that of their pipeline."""
+    return dg.AssetKey(["pipelines", pipeline.name] if pipeline.into.is_template else [pipeline.into.table])
 
 
 def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
@@ -89,7 +89,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             description=shown.description or _description(pipeline),
             code_version=code_version,
             metadata={
-                **({} if pipeline.into.by_topic else {"dagster/table_name": key.path[-1]}),
+                **({} if pipeline.into.is_template else {"dagster/table_name": key.path[-1]}),
                 "kpipe/pipeline": pipeline.name,
             },
         )

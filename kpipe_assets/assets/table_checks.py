@@ -116,6 +116,8 @@ def check_keys(pipeline: Pipeline, keys: Sequence[dg.AssetKey]) -> list[tuple[st
     """Return name and asset of each check of these assets (`check_assets`), without those of `into.audit`."""
     if pipeline.into.by_topic:
         return [(name, key) for at, key in enumerate(keys) for name in _NAMES if (name in _OF_TOPIC if at else name != "schema")]
+    if pipeline.into.by_field:  # the tables' columns differ
+        return [(name, key) for key in keys for name in _NAMES if name != "schema"]
     return [(name, key) for at, key in enumerate(keys) for name in _NAMES if not at or name in _OF_EACH]
 
 

@@ -14,6 +14,7 @@ from kpipe.definition.target import declarations
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination, Keyed
 from kpipe.schema.columns import Columns
+from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.multi_table import table_destinations
 from kpipe.tables.upsert import KeyRule
 from kpipe_assets.chaos.window import Window
@@ -57,6 +58,7 @@ def check_copyable(pipeline: Pipeline) -> None:
     if kind not in _TYPES:
         why = _REFUSED.get(kind, f"it cannot create and remove tables in a destination of type {kind}")
         raise NotAvailable(f"{where}: not available for into.type {kind}: {why}", f"use one of: {', '.join(_TYPES)}")
+    refused_by_field(pipeline, "kpipe chaos", "test a definition with one table")
     if pipeline.into.by_topic:
         raise NotAvailable(
             f"{where}: not available for into.table {pipeline.into.table}: a table for each topic",

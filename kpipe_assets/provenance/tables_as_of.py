@@ -14,6 +14,7 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import RangeSet
 from kpipe.provenance.as_of import Match, content_at, find, first_covering
 from kpipe.provenance.facts import Query, Snapshot, Versioned, VersionedTables
+from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import topic_parts
 from kpipe.tables.upsert import KeyRule
@@ -120,6 +121,7 @@ def as_of(pipeline: Pipeline, home: Home, offsets: str | None, moment: datetime 
         InvalidPipeline: nothing is committed yet, or `offsets` does not fit the ledger.
         NotAvailable: the destination does not number its commits.
     """
+    refused_by_field(pipeline, "kpipe as-of", "trace single offsets instead: kpipe trace")
     destination = open_destination(pipeline, home)
     uid, ledger = destination.ledger()
     if not uid:

@@ -137,9 +137,9 @@ def own_table(pipeline: Pipeline, home: Home) -> TableAddress:
         InvalidPipeline: tables of its type cannot be read.
     """
     into = pipeline.into
-    if into.by_topic:
+    if into.is_template:
         raise InvalidPipeline(
-            f"pipeline {pipeline.name}: into.table {into.table} names a table for each topic, not the loader's table",
+            f"pipeline {pipeline.name}: into.table {into.table} names several tables, not the loader's table",
             "name the loader's table: --type, --database and --table",
         )
     if into.type not in TYPES or into.type == "parquet":

@@ -19,6 +19,7 @@ from kpipe.errors import Fenced, LedgerMismatch, NotAvailable, SchemaConflict
 from kpipe.ingest.staging import staged_for
 from kpipe.interfaces import Destination
 from kpipe.run_events import Seen
+from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import KeyRule
@@ -69,6 +70,9 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
             f"pipeline {pipeline.name}: dead letters cannot be retried in into.type {pipeline.into.type}",
             "read their ranges again on demand: ALTER PIPELINE ... SET OFFSETS ... REREAD",
         )
+    refused_by_field(
+        pipeline, "a retry of dead letters", "read their offsets again: ALTER PIPELINE ... SET OFFSETS ..., or RESET PIPELINE"
+    )
     if any(KeyRule.of(part) is not None for part in table_pipelines(pipeline)):
         raise keyed(pipeline.name)
     if pipeline.transform is not None and not pipeline.transform.traced:
@@ -188,7 +192,7 @@ def _landed(
     began, started_ms = time.monotonic(), int(time.time() * 1000)
     batch = stager.part(letters)
     tables = batch_tables(pipeline, batch)
-    columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
+    batch, columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
     staged: list[list[TableReport]] = [[] for _ in tables.parts]
     for report in reports:
         for at, table in zip(tables.of(report.source), report.tables, strict=True):

@@ -64,7 +64,8 @@ class Totals:
 def batch_line(committed: Committed) -> dict[str, Any]:
     """Build the line of a batch of `kpipe run --json`."""
     commit, batch = committed.commit, committed.batch
-    apart = any(len(write.counts) < len(commit.steps) for write in commit.tables)  # each topic has a table of its own
+    # Each topic, or each value of a field, has a table of its own.
+    apart = commit.by_field or any(len(write.counts) < len(commit.steps) for write in commit.tables)
     also = commit.tables if apart else of_also(commit.tables)
     return {
         "event": "batch",

@@ -12,6 +12,7 @@ from kpipe.ledger.ledger import ADOPTED, Ledger
 from kpipe.offsets import Range
 from kpipe.planning.seek import Decision, set_offsets
 from kpipe.sql.statements import Reset, Stop, Truncate
+from kpipe.tables.field_tables import FieldTables, of_table, routes_of
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import TopicTables, of_topic, table_of_topic
 from kpipe.topics import PartitionId, TopicSnapshot
@@ -134,7 +135,8 @@ def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Cal
         tables = {key: table for each in group for key, table in _tables(home, each).items()}
         done = _clearing(open_destination(group[0], home)).clear(list(tables.values()), _who(), names)
         rows |= done.rows
-    words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items()]
+    templates = {each.into.table for each in pipelines if each.into.by_field}
+    words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items() if table not in templates]
     for each in pipelines:
         moved = decide(home, each, _earliest)
         words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", as before"))
@@ -207,6 +209,10 @@ def _tables(home: Home, pipeline: Pipeline) -> dict[str, str]:
         topics = destination.topics_written() if isinstance(destination, TopicTables) else {}
         current = [of_topic(pipeline, topic) for topic, table in topics.items() if table == table_of_topic(pipeline, topic)]
         parts = tuple(current) or parts
+    if pipeline.into.by_field:  # the ledger's ranges name the template
+        destination = open_destination(pipeline, home)
+        written = destination.tables_written() if isinstance(destination, FieldTables) else ()
+        parts = (*parts, *(of_table(pipeline, name) for name in routes_of(pipeline, written).names))
     return {part.into.table.lower(): part.into.table for part in parts}
 
 

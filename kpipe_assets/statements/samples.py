@@ -27,6 +27,7 @@ from kpipe.sql.renderer import to_sql
 from kpipe.sql.source_positions import pointing
 from kpipe.sql.statements import Extract, Infer, Test
 from kpipe.tables.changes import HIDDEN, is_changes
+from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import with_key
@@ -79,7 +80,7 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
             return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
         sample = partial(stager.sampled, batch)
         validate(pipeline, home, Needs.RECORDS, destination, sample)
-        columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
+        batch, columns, _, reports = staged_for(pipeline, destination, stager, batch, lambda _: None)
         return _shown(batch_tables(pipeline, batch), columns, reports)
     finally:
         shutil.rmtree(place.path, ignore_errors=True)
@@ -101,7 +102,7 @@ def _shown(tables: BatchTables, columns: Sequence[Columns], reports: Sequence[Ra
     import duckdb
 
     rows: list[Sequence[Any]] = []
-    names: list[str] = list(columns[0].names())
+    names: list[str] = list(columns[0].names()) if columns else []
     aside: list[str] = []
     parts = tables.parts
     found_in: list[list[TableReport]] = [[] for _ in parts]
@@ -199,6 +200,7 @@ def infer(home: Home, statement: Infer) -> Result:
     pipeline = statement.pipeline
     with pointing(statement.places, pipeline.name):
         validate(pipeline, home, Needs.FILES)
+        refused_by_field(pipeline, "INFER PIPELINE", "name one table, and TEST PIPELINE shows the tables")
     topics = topics_of(pipeline)
     snapshot = topics.snapshot()
     empty = Ledger(pipeline.name)

@@ -24,6 +24,7 @@ from kpipe import __version__
 from kpipe.definition.pipeline import Pipeline
 from kpipe.expressions.column_lineage import Dependency, column_lineage
 from kpipe.schema.columns import Columns, ListOf, Struct, Type, parse_type
+from kpipe.tables.field_tables import of_table
 from kpipe.tables.topic_tables import topic_parts
 from kpipe_assets.telemetry.lineage_datasets import source_namespace, table_dataset
 from kpipe_assets.telemetry.lineage_progress import Progress, Read, Written
@@ -116,6 +117,9 @@ def run_event(pipeline: Pipeline, home: Home, moment: Moment, namespace: str) ->
     topics = sorted({*pipeline.source.names, *progress.topics})
     batches = Batches(moment.run, progress.batches, progress.batch or None, progress.seq or None, **own)
     engine = processing_engine_run.ProcessingEngineRunFacet(__version__, "kpipe", **own)
+    parts = topic_parts(pipeline, topics)
+    if pipeline.into.by_field:
+        parts = [(of_table(pipeline, name), topics) for name in sorted(progress.tables)]
     facets: dict[str, Any] = {"processing_engine": engine, "kpipe_batches": batches}
     if moment.error:
         text = f"{moment.error}: see kpipe logs {pipeline.name}"
@@ -134,7 +138,7 @@ def run_event(pipeline: Pipeline, home: Home, moment: Moment, namespace: str) ->
                 progress.tables.get(part.into.table, Written()),
                 [(source, name) for name in mine],
             )
-            for part, mine in topic_parts(pipeline, topics)
+            for part, mine in parts
         ],
         **own,
     )

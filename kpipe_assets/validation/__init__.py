@@ -10,6 +10,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable, SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
+from kpipe.tables.field_tables import check_by_field
 from kpipe.tables.multi_table import check_tables
 from kpipe.tables.topic_tables import check_by_topic
 from kpipe_assets.validation import definition, expressions, table
@@ -48,6 +49,7 @@ class Step:
 def _check_targets(case: Case) -> None:
     check_tables(case.pipeline)
     check_by_topic(case.pipeline)
+    check_by_field(case.pipeline)
 
 
 #: In order: a step may use the results of earlier ones.

@@ -155,6 +155,12 @@ def _taken_back(
             )
         back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
         if back is None:
+            if _targets(connection, dialect, name, tables):
+                raise NotAvailable(
+                    f"pipeline {name} has written table {' and '.join(tables)} by a field's value: other tables have rows of the"
+                    " same ranges",
+                    f"RESET PIPELINE {name} clears all tables of its template, and reads them again",
+                )
             continue
         if only is not None and name not in only:
             raise NotAvailable(
@@ -194,7 +200,9 @@ def _beside(connection: Connection, dialect: Dialect, pipeline: str, tables: Seq
     found = connection.execute(
         f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {_standing(dialect, 'x')}"
         f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
-        f" AND ({_named(dialect, 'y', tables, 2)}))",
+        f" AND ({_named(dialect, 'y', tables, 2)})"
+        # Ranges of tables by a field name the template.
+        f" UNION SELECT z.batch_id FROM {BATCHES.sql} AS z WHERE z.pipeline_name = $1 AND ({_named(dialect, 'z', tables, 2)}))",
         [pipeline, *tables],
     ).fetchall()
     cleared = {table.lower() for table in tables}

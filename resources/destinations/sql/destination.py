@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay
-from kpipe.definition.table_template import fill
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
@@ -165,6 +165,10 @@ class SqlDestination(PagedLetters, Generic[_E]):
         nothing: dict[str, int] = {}
         return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.pipeline), nothing)
 
+    def tables_written(self) -> Sequence[str]:
+        """Return the tables of a field's values that were written; see `FieldTables`."""
+        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.pipeline), list[str]())
+
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""
         nothing: dict[str, str] = {}
@@ -207,24 +211,27 @@ class SqlDestination(PagedLetters, Generic[_E]):
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
             found = {table.name: count(connection, table, exists) for table, exists in zip(tables, exist, strict=True)}
-            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic)
+            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic or store.by_field)
 
         def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
-            known = self.engine.columns(connection, table.name).names() if exists else None
+            columns = self.engine.columns(connection, table.name) if exists else None
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
             foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
-            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
+            known = columns.names() if columns is not None else None
+            found = counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
+            if not self.store.by_field or columns is None or foreign:
+                return found
+            named, computed = (self.pipeline, table.name, self.store.table), table.rule.update if table.rule is not None else ()
+            return replace(found, problems=counting.misplaced(connection, dialect, *named, columns, computed))
 
         return self.store.read_ledger(read, Recount())
 
     def _as_written(self, connection: Connection) -> Store:
-        """Return the store with the tables of all topics that were read, if each topic has a table of its own."""
-        if not self.store.by_topic:
+        """Return the store with the tables that were written, if its name is a template."""
+        if not (self.store.by_topic or self.store.by_field):
             return self.store
-        template = self.store.table
-        found = multi_table.topics(connection, self.pipeline)
-        return self.store.of_tables(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
+        return self.store.of_tables(multi_table.of_template(connection, self.pipeline, self.store.table))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""

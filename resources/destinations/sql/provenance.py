@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kpipe.definition.table_template import field_of
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.ledger.ledger import Ledger
 from kpipe.provenance.facts import DECISIONS, MOST, CommitInfo, Facts, Found, Letter, Reading, TableRows
@@ -73,7 +74,8 @@ def _ranges(
             [entry.batch, of_source.cluster, of_source.topic_id, topic, partition, entry.range.start],
         ).fetchall()
         counted: dict[str, _Counted] = {table: (int(count), int(records or 0)) for table, count, records in targets}
-        found.append((entry, counted or {entry.table: (entry.counts.rows, None)}))
+        only = {} if field_of(entry.table) is not None else {entry.table: (entry.counts.rows, None)}
+        found.append((entry, counted or only))
     return found
 
 
@@ -228,6 +230,9 @@ def _as_info(row: Sequence[Any]) -> CommitInfo:
 def rows_at(store: Store, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
     """Return the coordinates of rows; see `Traceable.rows_at`."""
     names = [known.name for known in store.tables]
+    if store.by_field:
+        nothing: list[str] = []
+        names = store.read_ledger(lambda connection: multi_table.targets(connection, store.pipeline), nothing)
     if store.by_topic:
         names = store.read_ledger(lambda connection: list(multi_table.topics(connection, store.pipeline).values()), names)
     name = table if table in names else next((known for known in names if known.lower() == table.lower()), None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kpipe.batch.batch import Commit
-from kpipe.definition.table_template import is_template
+from kpipe.definition.table_template import field_of, is_template
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict
 from resources.destinations.commit_protocol import Failure
 from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
@@ -31,7 +31,8 @@ class Store:
     Attributes:
         engine: of the database.
         pipeline: name of the pipeline.
-        tables: that it loads; the first one names the destination. With tables by topic it is a template, until `of_commit`.
+        tables: that it loads; the first one names the destination. With tables by topic, or by a field, it is a template, until
+            `of_commit`.
         name: of the destination's table, or the template; empty: that of the first table.
         config: the pipeline's definition, for display, without secrets.
     """
@@ -52,14 +53,19 @@ class Store:
         """Return whether each topic has a table of its own (kpipe/tables/topic_tables.py)."""
         return is_template(self.table)
 
+    @property
+    def by_field(self) -> bool:
+        """Return whether each value of a field has a table of its own (kpipe/tables/field_tables.py)."""
+        return field_of(self.table) is not None
+
     def of_tables(self, names: Iterable[str]) -> Store:
         """Return the store of these tables, all with the rule of the template."""
         rule = self.tables[0].rule
         return replace(self, tables=tuple(TargetTable(name, rule) for name in names), name=self.table)
 
     def of_commit(self, commit: Commit) -> Store:
-        """Return the store of the tables that a commit writes: those of the definition, unless each topic has its own."""
-        if not self.by_topic or not commit.tables:
+        """Return the store of the tables that a commit writes: those of the definition, unless its name is a template."""
+        if not (self.by_topic or self.by_field) or not commit.tables:
             return self
         return self.of_tables(write.table for write in commit.tables)
 

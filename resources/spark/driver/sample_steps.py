@@ -1,13 +1,25 @@
-"""Order the ranges of a batch for a sample of its records."""
+"""Order the ranges of a batch for a sample of its records, and limit the columns of the sample."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+from kpipe.column_growth import named, widened
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ingest.staging import filled
 from kpipe.ledger.ledger import Step
+from kpipe.schema.growth_limits import room
 
-__all__ = ["spread"]
+__all__ = ["bounds_of", "spread"]
+
+
+def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
+    """Return the limits of a new table's columns, as `sampled` of resources/decode/factory.py takes them."""
+    # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
+    kind = pipeline.into.type if widened(pipeline) else ""
+    return named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
 
 
 def spread(steps: Sequence[Step]) -> list[Step]:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
 from kpipe.batch.host_stats import Work
-from kpipe.column_growth import Closed, named, widened
+from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.expressions.projection import Selection, lookups_of
 from kpipe.ingest.staging import filled
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
-from kpipe.schema.growth_limits import room
 from kpipe.tables.changes import KEEPING
 from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.topic_tables import batch_tables
@@ -40,7 +39,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
-from resources.spark.driver.sample_steps import spread
+from resources.spark.driver.sample_steps import bounds_of, spread
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -144,7 +143,8 @@ class SparkStager:
     def sampled(self, batch: Batch, table: int = 0) -> Columns:
         """Return columns inferred from the first records for a table of the batch, before expressions are applied."""
         taken = batch_tables(self._pipeline, batch)
-        mine = [step for step in batch.steps if table in taken.of(step.source)]
+        by_field = self._pipeline.into.by_field  # the sample is then that of all tables
+        mine = [step for step in batch.steps if by_field or table in taken.of(step.source)]
         # Records of the transaction topic are rows of no table.
         steps = [step for step in mine if step.source.topic.name != self._pipeline.transaction_topic] or mine
         topic = steps[0].source.topic.name if taken.topics is not None else ""
@@ -168,11 +168,7 @@ class SparkStager:
             payloads += sample
             if self._pipeline.key_format is not None:
                 keys += range_task.sample_keys(job, piece, _SAMPLE_RECORDS)
-        # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
-        pipeline = self._pipeline
-        kind = pipeline.into.type if widened(pipeline) else ""
-        bounds = named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
-        columns = written
+        pipeline, bounds, columns = self._pipeline, bounds_of(self._pipeline), written
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
@@ -220,7 +216,7 @@ class SparkStager:
 
     def _of_batch(self, batch: Batch) -> list[tuple[Pipeline, Selection | None]]:
         """Return the definition and the expressions of each table that the batch writes."""
-        if not self._pipeline.into.by_topic:
+        if not self._pipeline.into.is_template:
             return list(zip(self._parts, self._selections, strict=True))
         return [(part, self._selections[0]) for part in batch_tables(self._pipeline, batch).parts]
 
@@ -251,7 +247,7 @@ class SparkStager:
         shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch, at), self._required_of(pipeline), no_nul)
         spec = TableSpec(
             columns,
-            name=pipeline.into.table if len(self._parts) > 1 else "",
+            name=pipeline.into.table if len(self._parts) > 1 or batch.routes is not None else "",
             position=at,
             shape=shape,
             originals=keeps_originals(pipeline),
@@ -277,6 +273,8 @@ class SparkStager:
             format=self._pipeline.format,
             tables=tuple(tables),
             topics=batch_tables(self._pipeline, batch).topics,
+            routes=batch.routes,
+            bounds=bounds_of(self._pipeline) if batch.routes is not None else (),
             parse=errors.parse,
             transform=errors.transform,
             constraint=errors.constraint,

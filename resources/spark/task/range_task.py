@@ -22,6 +22,7 @@ from resources.spark.staging.shared_writer import Shared
 from resources.spark.task.framing_check import check_framing
 from resources.spark.task.host_check import arrived, here
 from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.routing import write_routed
 from resources.spark.task.task_spec import Failure, JobSpec
 from resources.spark.task.transform import columns, payloads, poison_records, transformed
 
@@ -120,13 +121,16 @@ def _stage(
     try:
         with reader:
             given = before = 0
-            if job.program is None:
+            found: dict[str, Columns] = {}
+            if job.routes is not None:
+                found = write_routed(job, reader, output)
+            elif job.program is None:
                 _plain(job, reader, output)
             else:
                 given, before = transformed(job, piece, reader, output, attempt, without)
             report = output.finish(reader.count, reader.bytes, time.monotonic() - began, given, before)
             stages = _stages(time.monotonic() - began, reader.seconds, output, job.program is not None)
-            return replace(report, began=clock, stages=stages, tail=reader.tail)
+            return replace(report, began=clock, stages=stages, tail=reader.tail, found=found)
     except BaseException:
         output.abandon()
         raise

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from kpipe.batch.batch import Counts, Piece, RangeReport
+from kpipe.batch.batch import Counts, Piece, RangeReport, TableReport
 from kpipe.errors import RecordRejected
 from kpipe.tables.upsert import ORIGINAL
 from resources.decode.block import Decoded, Payloads
@@ -83,8 +83,12 @@ class RangeOutput:
         def rows(table: TableSpec, kind: str) -> StagingWriter | Divided:
             return Divided(table.divided, lambda of: file(f"{kind} {of}")) if table.divided else file(kind, untraced)
 
-        places = [(table, table.position) for table in job.tables]
-        self._sinks = [Sink(job, table, rows(table, f"rows {at}"), file(f"deletes {at}")) for table, at in places]
+        def sink(table: TableSpec) -> Sink:
+            return Sink(job, table, rows(table, f"rows {table.position}"), file(f"deletes {table.position}"))
+
+        self._sink = sink
+        # Of tables by a field, a range has rows in a few: their writers are made when they are needed.
+        self._made = {} if job.routes is not None else {at: sink(table) for at, table in enumerate(job.tables)}
         self._last = min(_LAST_MS, job.limits.instants[1] // 1000) if job.limits is not None else _LAST_MS
         self._refused = job.refused.get(piece.source, {})
         self.filtered = 0
@@ -120,12 +124,13 @@ class RangeOutput:
         return block.pick([index for index in range(len(block)) if index not in refused])
 
     @_timed
-    def decoded(self, blocks: Sequence[Decoded], held: RecordBlock) -> None:
+    def decoded(self, blocks: Sequence[Decoded], held: RecordBlock, only: int | None = None) -> None:
         """Write rows of records. A record that gave neither a row nor a reject is filtered.
 
         Args:
             blocks: the block as decoded for each table.
             held: its records, in order.
+            only: position of the only table that takes these records; None: all tables do.
 
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
@@ -134,14 +139,15 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, held.pick(places.tolist()), len(places))
 
-        made = self._made(blocks, coordinate, len(held))
-        for sink, mine in zip(self._sinks, made.tables, strict=True):
+        sinks = self._sinks if only is None else [self._of(only)]
+        made = _agreed(sinks, blocks, coordinate, len(held))
+        for sink, mine in zip(sinks, made.tables, strict=True):
             if mine.rows:
                 records = held if mine.kept is None else held.pick(mine.kept)
                 table = self._with_coordinates(mine.table, records)
                 whole = table.append_column(ORIGINAL, originals(records)) if sink.table.originals else table
                 sink.write(whole, answered([mine], len(held)) if self._job.fan_out else None)
-        gone = self._deleted(made.tables, held)
+        gone = self._deleted(sinks, made.tables, held)
         gave = answered(made.tables, len(held))
         self.answered += gave
         self.filtered += len(held) - gave - len(made.rejects) - len(made.refused) - gone
@@ -149,14 +155,23 @@ class RangeOutput:
             if rejected:
                 self.reject(held.pick([index for index, _ in rejected]), stage, [why for _, why in rejected])
 
-    def _deleted(self, tables: Sequence[Decoded], held: RecordBlock) -> int:
+    @property
+    def _sinks(self) -> list[Sink]:
+        return list(self._made.values())
+
+    def _of(self, table: int) -> Sink:
+        if table not in self._made:
+            self._made[table] = self._sink(self._job.tables[table])
+        return self._made[table]
+
+    def _deleted(self, sinks: Sequence[Sink], tables: Sequence[Decoded], held: RecordBlock) -> int:
         """Write the keys that records with a value delete, and return the number of these records.
 
         Raises:
             RecordRejected: a record that no policy may pass over.
         """
         count = 0
-        for sink, mine in zip(self._sinks, tables, strict=True):
+        for sink, mine in zip(sinks, tables, strict=True):
             for index, reason, hint in mine.stops:
                 error = RecordRejected(f"{self._piece.source} offset {held.offsets[index]}: {reason}", hint)
                 error.record = (self._piece.source, int(held.offsets[index]))
@@ -165,10 +180,6 @@ class RangeOutput:
                 sink.delete(self._with_coordinates(mine.keys, held.pick(mine.deleted)))
                 count += len(mine.deleted)
         return count
-
-    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
-        """Return each table's rows of a block, and the records that one of them rejects."""
-        return agreed([sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)], count)
 
     def tombstones(self, block: RecordBlock) -> None:
         """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
@@ -206,7 +217,7 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, None, len(places))
 
-        made = self._made(blocks, coordinate, len(payloads))
+        made = _agreed(self._sinks, blocks, coordinate, len(payloads))
         for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 sink.write(self._with_coordinates(mine.table, None, mine.rows), None)
@@ -259,7 +270,7 @@ class RangeOutput:
             self._piece.source,
             self._piece.range,
             records,
-            tuple(sink.report() for sink in self._sinks),
+            tuple(self._made[at].report() if at in self._made else TableReport() for at in range(len(self._job.tables))),
             self._dead.finish(),
             seconds,
             self.first_reason,
@@ -326,3 +337,8 @@ class RangeOutput:
                 schema=DEAD_LETTERS,
             )
         )
+
+
+def _agreed(sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
+    """Return each table's rows of a block, and the records that one of them rejects."""
+    return agreed([sink.made(decoded, coordinate) for sink, decoded in zip(sinks, blocks, strict=True)], count)

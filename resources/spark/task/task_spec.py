@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kpipe.batch.batch import Piece
+from kpipe.batch.routes import Routes
 from kpipe.definition.formats import Format
 from kpipe.definition.lakehouse_options import Part
 from kpipe.definition.pipeline import Policy
@@ -139,6 +140,8 @@ class JobSpec:
         ordered: whether rows must keep their order on the way to the destination's readers.
         moves: whether Spark retries a task that could not reach something on another worker.
         pipeline: the pipeline's name, for logs.
+        routes: tables by a field; None: the table of a record does not depend on it.
+        bounds: of the columns of a new table, as `resources.decode.factory.sampled` takes them; only with routes.
         cancelled: returns whether another thread has given up the samples that this process takes; None in tasks.
     """
 
@@ -169,6 +172,8 @@ class JobSpec:
     pipeline: str = ""
     cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
     topics: Mapping[str, int] | None = None
+    routes: Routes | None = None
+    bounds: tuple[Any, ...] = ()
 
     def reader(self, piece: Piece) -> RangeReader:
         """Return a reader of a piece's records."""
@@ -199,9 +204,11 @@ class JobSpec:
     @property
     def decoders(self) -> list[Decoder]:
         """A new decoder of payloads for each table; a decoder is not thread-safe."""
-        return [self._decoder(table) for table in self.tables]
+        return [self.decoder(at) for at in range(len(self.tables))]
 
-    def _decoder(self, table: TableSpec) -> Decoder:
+    def decoder(self, at: int) -> Decoder:
+        """Return a new decoder for a table."""
+        table = self.tables[at]
         kind = self.format if table.shape is None else table.shape.format
         columns, bound = _reads(table)
         return Deadlined(decoder(kind, columns, self.key, self.access, bound, table.unique, table.keeps))

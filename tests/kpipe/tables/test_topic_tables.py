@@ -43,8 +43,8 @@ def test_a_topic_names_its_table(template: str, topic: str, table: str) -> None:
 @each_case(
     ("template", "says"),
     [
-        ("{field}", "expected one {topic} at most"),
-        ("{topic}{topic}", "expected one {topic} at most"),
+        ("{field}", "expected one {topic} or {field.NAME} at most"),
+        ("{topic}{topic}", "expected one {topic} or {field.NAME} at most"),
         ("a{topic", "no other braces"),
         ("raw-{topic}", "is not a table's name"),
         ("9{topic}", "is not a table's name"),

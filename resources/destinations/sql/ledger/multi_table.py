@@ -7,12 +7,17 @@ from collections.abc import Collection
 from typing import Any
 
 from kpipe.batch.batch import Commit, Counts, Mark
+from kpipe.definition.table_template import field_of, fill, value_of
+from kpipe.errors import Fenced
 from kpipe.verification.clearing import CLEARED
 from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["ENTRY", "WRITTEN", "former", "rows", "settled", "topics", "topics_of_tables", "write", "written"]
+__all__ = [
+    "ENTRY", "WRITTEN", "check_names", "former", "of_template", "rows", "settled", "targets", "topics", "topics_of_tables",
+    "write", "written",
+]  # fmt: skip
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
 ENTRY = (
@@ -121,6 +126,51 @@ def rows(connection: Connection, pipeline: str) -> dict[str, int]:
     return {table: int(count) for table, count in found}
 
 
+def targets(connection: Connection, pipeline: str) -> list[str]:
+    """Return the tables of the pipeline whose rows are counted by table, in order: of several tables, or of a field's values.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+    """
+    found = connection.execute(
+        f"SELECT DISTINCT target_table FROM {TARGETS.sql} WHERE pipeline_name = $1 AND NOT (target_table = '')", [pipeline]
+    ).fetchall()
+    return sorted(name for (name,) in found)
+
+
+def of_template(connection: Connection, pipeline: str, template: str) -> list[str]:
+    """Return the tables of a template that the pipeline has written: of topics, or of a field's values.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+        template: `into.table`.
+    """
+    if field_of(template) is not None:
+        return [name for name in targets(connection, pipeline) if value_of(template, name) is not None]
+    found = topics(connection, pipeline)
+    return list(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
+
+
+def check_names(connection: Connection, commit: Commit) -> None:
+    """Check that another run has not written a table whose name differs from that of a field's value by case only.
+
+    Args:
+        connection: inside the transaction of the commit, which excludes other commits of the pipeline.
+        commit: with the tables.
+
+    Raises:
+        Fenced: it has.
+    """
+    if not commit.by_field:
+        return
+    written = {name.lower(): name for name in targets(connection, commit.pipeline)}
+    for write in commit.tables:
+        if (other := written.get(write.table.lower(), write.table)) != write.table:
+            raise Fenced(f"batch {commit.id}: another run has created table {other} instead of {write.table}", "run it again")
+
+
 def topics(connection: Connection, pipeline: str) -> dict[str, str]:
     """Return the topics that the pipeline has read, in order, each with the table that its newest range names.
 
@@ -157,7 +207,7 @@ def topics_of_tables(connection: Connection, pipeline: str) -> dict[str, list[st
 
 def settled(connection: Connection, commit: Commit) -> Commit:
     """Return a landed commit with the outcome of the rows of each table, as the ledger records it."""
-    if len(commit.tables) < 2:
+    if len(commit.tables) < 2 and not commit.by_field:
         return commit
     rows = connection.execute(
         "SELECT target_table, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset,"

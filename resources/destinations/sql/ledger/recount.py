@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kpipe.batch.batch import Counts
+from kpipe.definition.table_template import field_of, value_of
 from kpipe.offsets import Range
+from kpipe.schema.columns import VARCHAR, Columns
 from kpipe.topics import Part, PartitionId, TopicId, in_order, part
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.recount import Adopted
@@ -15,9 +17,9 @@ from resources.destinations.ledger_rows import LOOSE, UNREAD, made_entry
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN
 from resources.destinations.sql.ledger.row_balance import TOPIC, kept, named
 from resources.destinations.sql.ledger.table_definitions import BATCHES, ERRORS
-from resources.destinations.sql.sql_dialect import Connection, Dialect
+from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
-__all__ = ["dead_letters", "entries", "entry_of", "recount"]
+__all__ = ["dead_letters", "entries", "entry_of", "misplaced", "recount"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
@@ -96,6 +98,43 @@ def recount(
         _ranges(connection, dialect, pipeline, table, names) if "_kafka_offset" in names else ([], {}, [])
     )
     return TableRecount(rows, expected, repeated, wrong, exchanged)
+
+
+def misplaced(
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, template: str, known: Columns, computed: Collection[str]
+) -> Sequence[str]:
+    """Return a problem if rows of a table by a field have another value than that of the table's name.
+
+    The ranges cannot show that rows of one range were exchanged between two tables, if the sums of their offsets are equal. Not
+    compared: a column that is not text, or that `into.update` computes, and a table that other definitions have written, too.
+
+    Args:
+        connection: inside a read transaction.
+        dialect: of the database.
+        pipeline: its name.
+        table: name of the table.
+        template: `into.table`, with `{field.NAME}`.
+        known: the table's columns.
+        computed: columns of `into.update`.
+    """
+    value, name = value_of(template, table), field_of(template) or ""
+    column = next((each for each, kind in known if each.lower() == name.lower() and kind == VARCHAR), None)
+    if value is None or column is None or name.lower() in map(str.lower, computed) or "_kafka_partition" not in known:
+        return []
+    ours = f"SELECT z.batch_id FROM {BATCHES.sql} AS z WHERE z.pipeline_name = $2 AND z.target_table = $3"
+    others = connection.execute(
+        f"SELECT 1 FROM {WRITTEN} AS w WHERE {dialect.same_name.format('target_table', '$1')} AND NOT (pipeline_name = $2"
+        f" AND batch_id IN ({ours})) LIMIT 1",
+        [table, pipeline, template],
+    ).fetchall()
+    if others:
+        return []
+    row = connection.execute(
+        f"SELECT count(*) FROM {dialect.name(table)} AS t WHERE t._kafka_partition IS NOT NULL"
+        f" AND (t.{quote(column)} IS NULL OR t.{quote(column)} <> $1)",
+        [value],
+    ).fetchone()
+    return [f"{row[0]} rows have another value of {column} than {value}"] if row[0] else []
 
 
 def _ranges(
