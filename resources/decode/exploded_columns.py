@@ -13,11 +13,9 @@ from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.json_path import parse_path
 from kpipe.schema.columns import BIGINT, Columns, ListOf, Struct, Type
 from resources.decode.payload_schemas import Unfit
+from resources.decode.repeated import repeated_too_often
 
 __all__ = ["ColumnLists", "column_lists"]
-
-# Limit of the bytes that the other columns may take when they are repeated for each item.
-_MOST_BYTES = 1 << 26
 
 Rows = np.ndarray[Any, Any]
 Place = tuple[int, ...]
@@ -115,7 +113,7 @@ class ColumnLists:
         counts = np.maximum(lengths, 1) if self._outer else lengths
         parents = np.repeat(np.arange(len(whole)), counts)
         rest = _replaced(whole, place, pa.nulls(len(whole)))
-        if len(parents) > len(whole) and rest.nbytes * len(parents) > _MOST_BYTES * len(whole):
+        if repeated_too_often(rest, counts):
             raise MemoryError(f"{len(parents):,} rows")
         first, of_items = np.cumsum(counts) - counts, np.cumsum(lengths) - lengths
         items = np.arange(len(parents)) + np.repeat(of_items - first, counts)

@@ -1,0 +1,108 @@
+"""Records that give many rows: what each row gets a copy of is bounded, and the record's value is not copied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kpipe.batch.batch import Piece, RangeReport
+from kpipe.definition.pipeline import Pipeline
+from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
+from resources.decode import repeated
+from resources.decode.block import Payloads
+from resources.duckdb_engine.expression_checks import checked_selection
+from resources.kafka.record_block import RecordBlock
+from resources.spark.task import repeated_records
+from resources.spark.task.projection_plan import shaped
+from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.task_spec import JobSpec, TableSpec
+
+SOURCE = PartitionId(TopicId("c", "t", "orders"), 0)
+
+
+def _staged(
+    folder: Path, held: RecordBlock, table: dict[str, str], extras: tuple[str, ...] = (), originals: bool = False, **fields: Any
+) -> tuple[RangeReport, list[dict[str, Any]], list[tuple[int, str]]]:
+    """Stage a block; return the report, the rows, and the dead letters' offsets and reasons."""
+    definition = Pipeline.model_validate(
+        {"name": "p", "source": {"brokers": "b", "topic": "orders"}, "into": {"table": "t"}, **fields}
+    )
+    kinds = Columns.of(table)
+    shape = shaped(definition, checked_selection(definition), kinds, lambda: kinds)
+    job = JobSpec(
+        "b", {}, str(folder), definition.format, (TableSpec(kinds, shape=shape, originals=originals),),
+        constraint="dead_letter", extras=extras, fan_out=True,
+    )  # fmt: skip
+    output = RangeOutput(job, Piece(SOURCE, Range(0, len(held))))
+    (reads,) = job.decoders
+    output.decoded([reads.decode(Payloads.of_array(held.column("line")), held.column("key"))], held)
+    report = output.finish(len(held), 0, 0)
+    assert report.counts.unaccounted(len(held)) == 0
+    rows = [row for file in report.tables[0].files for row in pq.read_table(file.path).to_pylist()]
+    dead = [] if report.dead_letters is None else pq.read_table(report.dead_letters.path).to_pylist()
+    return report, rows, [(row["offset"], row["reason"]) for row in dead]
+
+
+def _small(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    for module in (repeated, repeated_records):
+        monkeypatch.setattr(module, "MOST_BYTES", most)
+
+
+@pytest.mark.parametrize("kind", [{"type": "json", "explode": "%"}, {"type": "csv", "fields": ["id"]}], ids=["json", "csv"])
+def test_a_record_of_a_megabyte_may_be_hundreds_of_thousands_of_rows(tmp_path: Path, kind: dict[str, Any]) -> None:
+    """A copy of the value for each row would be 200 GB and more."""
+    count = 340_000
+    text = b"[" + b",".join([b"{}"] * count) + b"]" if kind["type"] == "json" else b"7\n" * count
+    report, _, dead = _staged(tmp_path, RecordBlock.of([5], [1], [text]), {"id": "BIGINT"}, format=kind)
+    assert (report.counts.rows, report.counts.given, dead) == (count, 1, [])
+
+
+def test_copies_of_keys_and_headers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small(monkeypatch, 5_000)
+    values = [json.dumps([{"id": at}] * 10).encode() for at in range(6)]
+    keys = [b"k" * 400, b"k" * 600, None, b"k" * 100, b"k" * 400, b"k" * 400]
+    headers: list[Any] = [None, None, [("h", b"x" * 600)], None, None, None]
+    held = RecordBlock.of(range(6), [1] * 6, values, keys, headers)
+    options: dict[str, Any] = {"format": {"type": "json", "explode": "%"}}
+    assert not _staged(tmp_path, held, {"id": "BIGINT"}, **options)[2], "nothing is copied"
+    _, rows, dead = _staged(tmp_path, held, {"id": "BIGINT"}, ("key", "headers"), **options)
+    assert dead == [(at, "10 rows, each with the record's key, headers: over 0 MiB in all") for at in (1, 2)]
+    assert [(row["id"], row["_kafka_offset"], row["_kafka_key"]) for row in rows] == [
+        (at, at, keys[at]) for at in (0, 3, 4, 5) for _ in range(10)
+    ]
+    _, _, dead = _staged(tmp_path, held, {"id": "BIGINT", "k": "BLOB"}, set={"k": "_kafka_key"}, **options)
+    assert [at for at, _ in dead] == [1], "an expression reads the key"
+
+
+def test_a_record_that_is_staged_with_each_row_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small(monkeypatch, 5_000)
+    values = [json.dumps([{"id": at}] * size).encode() for at, size in enumerate((10, 40, 10, 1, 12))]
+    held = RecordBlock.of(range(5), [1] * 5, values)
+    _, rows, dead = _staged(tmp_path, held, {"id": "BIGINT"}, originals=True, format={"type": "json", "explode": "%"})
+    assert dead == [(1, "40 rows, each with the record's key, headers, value: over 0 MiB in all")]
+    assert [(row["id"], row["_kafka_original"]["value"]) for row in rows] == [
+        (at, values[at]) for at, size in ((0, 10), (2, 10), (3, 1), (4, 12)) for _ in range(size)
+    ]
+
+
+def test_unnest_does_not_copy_the_list_and_bounds_other_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small(monkeypatch, 5_000)
+    records = [{"id": at, "note": "x" * size, "lines": ["a" * 90] * 12} for at, size in enumerate((9, 900, 300))]
+    held = RecordBlock.of(range(3), [1] * 3, [json.dumps(record).encode() for record in records])
+    declared = {"lines": "VARCHAR[]", "id": "BIGINT"}
+    few = "SELECT id, upper(line) AS line FROM records, UNNEST(lines) AS line"
+    _, rows, dead = _staged(tmp_path, held, {"id": "BIGINT", "line": "VARCHAR"}, select=few, columns=declared)
+    assert (len(rows), dead) == (36, [])
+    many = "SELECT id, note, line FROM records, UNNEST(lines) AS line"
+    _, rows, dead = _staged(
+        tmp_path, held, {"id": "BIGINT", "note": "VARCHAR", "line": "VARCHAR"}, select=many, columns=declared
+    )
+    assert [row["id"] for row in rows] == [0] * 12 + [2] * 12
+    assert [at for at, _ in dead] == [1]
+    assert "select only the columns" in dead[0][1]
