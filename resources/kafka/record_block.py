@@ -109,6 +109,10 @@ class RecordBlock:
         table = self.table if columns is None else self.table.select(list(columns))
         return RecordBlock(table.take(pa.array(np.asarray(indices, dtype=np.int64))))
 
+    def part(self, start: int, end: int) -> RecordBlock:
+        """Return the records `[start, end)`."""
+        return RecordBlock(self.table.slice(start, end - start))
+
     def split_tombstones(self) -> tuple[RecordBlock, int]:
         """Return the records with a value, and the number of those without."""
         none = self.table.column("line").null_count

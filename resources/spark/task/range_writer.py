@@ -178,9 +178,7 @@ class RangeOutput:
                 count += len(mine.deleted)
         return count
 
-    def _made(
-        self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None = None
-    ) -> Agreed:
+    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None = None) -> Agreed:
         """Return each table's rows of a block, and the records that one of them rejects."""
         made = []
         for sink, decoded in zip(self._sinks, blocks, strict=True):

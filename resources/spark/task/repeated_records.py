@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,4 +58,4 @@ def parts(kept: Sequence[int], held: RecordBlock, columns: Sequence[str]) -> Ite
         sizes += pc.fill_null(pc.binary_length(held.column(name)), 0).to_numpy().astype(np.int64)
     full = np.cumsum(sizes[np.asarray(kept, np.int64)]) // MOST_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(full)) + 1).tolist(), len(kept)]
-    yield from zip(bounds[:-1], bounds[1:], strict=True)
+    yield from pairwise(bounds)

@@ -117,7 +117,15 @@ def test_a_record_of_too_many_fields_is_a_reject() -> None:
 
 
 def test_a_path_into_a_document_keeps_all_digits_and_rejects_duplicate_members() -> None:
-    documents = ['{"v": 1.10}', '{"v": 9007199254740993.0}', '{"v": null}', '{"w": 1}', '{"v": 1, "v": 2}', None, '{"v": [1.10, 1E2]}']
+    documents = [
+        '{"v": 1.10}',
+        '{"v": 9007199254740993.0}',
+        '{"v": null}',
+        '{"w": 1}',
+        '{"v": 1, "v": 2}',
+        None,
+        '{"v": [1.10, 1E2]}',
+    ]
     fields = [{"field": "doc", "type": "string", "optional": True, "name": "io.debezium.data.Json"}]
     mapping = {"v": {"path": "doc::v", "default": "none"}}
     done = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping=mapping)

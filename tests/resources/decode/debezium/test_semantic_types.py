@@ -186,7 +186,9 @@ def test_digits_are_never_rounded() -> None:
     assert convert(value) == f"{digits[:131_072]}.{digits[131_072:]}"
 
 
-@pytest.mark.parametrize("name", ["org.apache.kafka.connect.data.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp"])
+@pytest.mark.parametrize(
+    "name", ["org.apache.kafka.connect.data.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp"]
+)
 def test_a_time_that_duckdb_does_not_have_is_rejected(name: str) -> None:
     """A query that shows an earlier time stops DuckDB's whole database."""
     found = semantic(name, {})

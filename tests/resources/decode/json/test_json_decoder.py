@@ -323,7 +323,11 @@ def test_without_columns_every_object_is_a_row() -> None:
     assert decoded.new_columns.to_dict() == {"a": "BIGINT"}
 
 
-@each_case("columns", [{"t": "VARCHAR"}, {"t": "VARCHAR", "m": "MAP(VARCHAR, BIGINT)"}, {"t": "VARCHAR", "d": "DATE"}], ids=["text", "map", "date"])
+@each_case(
+    "columns",
+    [{"t": "VARCHAR"}, {"t": "VARCHAR", "m": "MAP(VARCHAR, BIGINT)"}, {"t": "VARCHAR", "d": "DATE"}],
+    ids=["text", "map", "date"],
+)
 @each_case("count", [1, 2, 40], ids=str)
 def test_white_space_that_json_does_not_allow_is_never_replaced(columns: dict[str, str], count: int) -> None:
     """A newline inside of a string became a space in small blocks with other columns than texts and numbers."""

@@ -6,22 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kpipe.batch.batch import Piece, RangeReport
+from kpipe.definition.formats import Format
 from kpipe.definition.pipeline import Pipeline
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
-from resources.decode import repeated
-from resources.decode.block import Payloads
+from resources.decode import repeated, schema_decoder
+from resources.decode.block import Payloads, TooManyRows, in_parts
+from resources.decode.csv import decoder as csv
+from resources.decode.factory import decoder, sampled
+from resources.decode.json import divided
 from resources.duckdb_engine.expression_checks import checked_selection
 from resources.kafka.record_block import RecordBlock
 from resources.spark.task import repeated_records
 from resources.spark.task.projection_plan import shaped
 from resources.spark.task.range_writer import RangeOutput
 from resources.spark.task.task_spec import JobSpec, TableSpec
+from tests.resources.decode.avro.records import record, written
 
 SOURCE = PartitionId(TopicId("c", "t", "orders"), 0)
 
@@ -100,9 +107,76 @@ def test_unnest_does_not_copy_the_list_and_bounds_other_columns(tmp_path: Path, 
     _, rows, dead = _staged(tmp_path, held, {"id": "BIGINT", "line": "VARCHAR"}, select=few, columns=declared)
     assert (len(rows), dead) == (36, [])
     many = "SELECT id, note, line FROM records, UNNEST(lines) AS line"
-    _, rows, dead = _staged(
-        tmp_path, held, {"id": "BIGINT", "note": "VARCHAR", "line": "VARCHAR"}, select=many, columns=declared
-    )
+    _, rows, dead = _staged(tmp_path, held, {"id": "BIGINT", "note": "VARCHAR", "line": "VARCHAR"}, select=many, columns=declared)
     assert [row["id"] for row in rows] == [0] * 12 + [2] * 12
     assert [at for at, _ in dead] == [1]
     assert "select only the columns" in dead[0][1]
+
+
+def test_blocks_of_too_many_rows_are_decoded_in_halves() -> None:
+    def decode(start: int, end: int) -> int:
+        if end - start > 2 or (start, end) in ((0, 2), (7, 8)):
+            raise TooManyRows
+        return end - start
+
+    assert list(in_parts(5, decode)) == [(0, 1, 1), (1, 2, 1), (2, 3, 1), (3, 5, 2)]
+    assert list(in_parts(0, decode)) == [(0, 0, 0)]
+    with pytest.raises(TooManyRows):  # a record alone
+        list(in_parts(8, decode))
+
+
+@pytest.mark.parametrize("kind", ["json", "avro", "csv"])
+def test_rows_of_several_records_that_are_too_many_together_are_decoded_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits are those of a record; the rows of a block are in memory together."""
+    for module in (divided, schema_decoder, csv):
+        monkeypatch.setattr(module, "MOST_CELLS", 60)
+    columns = Columns.of({"id": "BIGINT", "a": "STRUCT(x VARCHAR)", "b": "DATE"})  # 4 names
+    sizes = (10, 3, 16, 0, 15)
+    if kind == "json":
+        options: dict[str, Any] = {"explode": "%"}
+        payloads = [json.dumps([{"id": at}] * size).encode() for at, size in enumerate(sizes)]
+    elif kind == "csv":
+        columns, options = columns.without(["a"]), {"fields": ["id"]}
+        sizes = (19, 3, 21, 0, 20)
+        payloads = [f"{at}\n".encode() * size for at, size in enumerate(sizes)]
+    else:
+        schema = record(("id", {"type": "array", "items": "long"}))
+        options = {"schema": json.dumps(schema), "explode": "id"}
+        payloads = written(schema, *({"id": [at] * size} for at, size in enumerate(sizes)))
+    reads, block = decoder(Format.model_validate({"type": kind, **options}), columns), Payloads.of(payloads)
+    with pytest.raises(TooManyRows):
+        reads.decode(block)
+    parts = list(in_parts(len(block), lambda start, end: reads.decode(block.part(start, end))))
+    assert [one for _, _, part in parts for one in part.table.column("id").to_pylist()] == [
+        at for at, size in enumerate(sizes) for _ in range(0 if at == 2 else size)
+    ]
+    assert [start + at for start, _, part in parts for at, _ in part.rejects] == [2]
+
+
+def test_objects_that_are_too_large_together_are_decoded_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divided, "_MOST_TEXT", 300)
+    columns, kind = Columns.of({"n": "BIGINT", "s": "VARCHAR"}), Format(explode="n")
+    payloads = [json.dumps({"s": "x" * size, "n": [at, at]}).encode() for at, size in enumerate((100, 90, 200, 10))]
+    reads, block = decoder(kind, columns), Payloads.of(payloads)
+    parts = list(in_parts(len(block), lambda start, end: reads.decode(block.part(start, end))))
+    assert [one for _, _, part in parts for one in part.table.column("n").to_pylist()] == [0, 0, 1, 1, 3, 3]
+    assert [start + at for start, _, part in parts for at, _ in part.rejects] == [2]
+    numbered = Format(explode="%", ordinality="number_of_the_row")
+    found = decoder(numbered, columns).decode(Payloads.of([b"[" + b"{}," * 40 + b"{}]"]))
+    assert found.rejects[0][1].startswith("explode: 41 items or more")
+
+
+def test_copies_are_counted_by_record() -> None:
+    values = pa.table({"s": ["x" * 1_000_000, *["y"] * 999]})
+    few = np.array([1_000, *[1] * 999])
+    assert repeated.repeated_too_often(values, few) == [0]
+    assert repeated.copies(values, few) >= 1_000_000_000
+    many = np.array([1, *[100_000] * 999])
+    assert repeated.repeated_too_often(values, many) == []
+    assert 0 < repeated.copies(values, many) < 2_000_000_000
+
+
+def test_columns_are_inferred_from_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divided, "_SAMPLE_TEXT", 30)
+    payloads = [b"[]", b"{", b'[{"a":1},{"a":1},{"a":1}]', b'[{"b":1}]', b'[{"c":1}]']
+    assert sampled(Format(explode="%"), payloads).names() == ("a", "b")
