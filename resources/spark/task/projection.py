@@ -220,9 +220,9 @@ def _only(table: pa.Table, names: Collection[str] | None) -> pa.Table:
     """Return the table with NULL in other columns than these; None: unchanged."""
     if names is None:
         return table
-    arrays = [table.column(name) if name.lower() in names else pa.nulls(len(table), table.column(name).type)
-              for name in table.column_names]  # fmt: skip
-    return pa.table(arrays, names=table.column_names)
+    kept = {*names, UNCHANGED}
+    columns = [(name, table.column(name)) for name in table.column_names]
+    return pa.table({name: array if name.lower() in kept else pa.nulls(len(table), array.type) for name, array in columns})
 
 
 def _any(table: pa.Table, name: str) -> bool:

@@ -39,23 +39,24 @@ def within(decoded: Decoded, held: RecordBlock, columns: Sequence[str]) -> Decod
         held: its records.
         columns: see `copied`.
     """
-    if decoded.kept is None or decoded.rows < 2:
+    large = list(columns[len(_SMALL) :])
+    if decoded.kept is None or decoded.rows < 2 or not large:
         return decoded
     kept = np.asarray(decoded.kept, np.int64)
     counts = np.bincount(kept, minlength=len(held))
-    names = ", ".join("value" if name == "line" else name for name in columns[len(_SMALL) :])
+    names = ", ".join("value" if name == "line" else name for name in large)
     bad = {
         int(np.searchsorted(kept, at)): f"{counts[at]:,} rows, each with the record's {names}: over {MOST_BYTES >> 20} MiB in all"
-        for at in repeated_too_often(held.table.select(list(columns)), counts)
+        for at in repeated_too_often(held.table.select(large), counts)
     }
     return set_aside(decoded, bad)
 
 
 def parts(kept: Sequence[int], held: RecordBlock, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the rows `[start, end)` to write together: their copies of these columns take about `MOST_BYTES` at most."""
+    """Yield the rows `[start, end)` to write together: their copies of these columns take few megabytes, or are one row."""
     sizes: np.ndarray[Any, Any] = np.zeros(len(held), np.int64)
     for name in columns[len(_SMALL) :]:
         sizes += pc.fill_null(pc.binary_length(held.column(name)), 0).to_numpy().astype(np.int64)
-    full = np.cumsum(sizes[np.asarray(kept, np.int64)]) // MOST_BYTES
+    full = np.cumsum(sizes[np.asarray(kept, np.int64)]) // (MOST_BYTES >> 3)
     bounds = [0, *(np.flatnonzero(np.diff(full)) + 1).tolist(), len(kept)]
     yield from pairwise(bounds)
