@@ -115,7 +115,7 @@ def test_unnest_does_not_copy_the_list_and_bounds_other_columns(tmp_path: Path, 
 
 def test_blocks_of_too_many_rows_are_decoded_in_halves() -> None:
     def decode(start: int, end: int) -> int:
-        if end - start > 2 or (start, end) in ((0, 2), (7, 8)):
+        if end - start > 2 or (start, end) in ((0, 2), (6, 8), (7, 8)):
             raise TooManyRows
         return end - start
 
@@ -136,7 +136,7 @@ def test_rows_of_several_records_that_are_too_many_together_are_decoded_apart(ki
         options: dict[str, Any] = {"explode": "%"}
         payloads = [json.dumps([{"id": at}] * size).encode() for at, size in enumerate(sizes)]
     elif kind == "csv":
-        columns, options = columns.without(["a"]), {"fields": ["id"]}
+        columns, options = Columns.of({"id": "BIGINT", "a": "DATE", "b": "DATE"}), {"fields": ["id"]}
         sizes = (19, 3, 21, 0, 20)
         payloads = [f"{at}\n".encode() * size for at, size in enumerate(sizes)]
     else:
@@ -177,6 +177,6 @@ def test_copies_are_counted_by_record() -> None:
 
 
 def test_columns_are_inferred_from_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divided, "_SAMPLE_TEXT", 30)
+    monkeypatch.setattr(divided, "_SAMPLE_TEXT", 25)
     payloads = [b"[]", b"{", b'[{"a":1},{"a":1},{"a":1}]', b'[{"b":1}]', b'[{"c":1}]']
     assert sampled(Format(explode="%"), payloads).names() == ("a", "b")
