@@ -116,7 +116,7 @@ class FileConnector:
         variable = next((part for part in names if part.startswith("@")), None)
         if variable is not None:
             raise ReadFailed(
-                f"file {name}: its first line names the field {variable[:40]!r}: names with @ are variables, which are in no column",
+                f"file {name}: its first line names the field {variable[:40]!r}: names with @ are variables, not columns",
                 "list the fields in format.fields under other names, with format.skip_lines: 1 and source.files.header: false",
             )
         return tuple(f"@kafka_{at}" if part.lower().startswith("_kafka_") else part for at, part in enumerate(names))
