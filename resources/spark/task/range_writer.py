@@ -134,7 +134,7 @@ class RangeOutput:
 
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             column = name.removeprefix("_kafka_")
-            return self._coordinate(name, held.pick(places, [column]) if column in COLUMNS.names else None, len(places))
+            return self._coordinate(name, held.pick(places.tolist(), [column]) if column in COLUMNS.names else None, len(places))
 
         made = self._made(blocks, coordinate, len(held), held)
         for sink, mine in zip(self._sinks, made.tables, strict=True):
