@@ -23,7 +23,7 @@ from resources.decode.json.blocks import too_deep
 from resources.decode.json.rows import Reject, load
 from resources.decode.repeated import MOST_CELLS
 
-__all__ = ["DividedDecoder", "Division"]
+__all__ = ["DividedDecoder", "Division", "items"]
 
 # Limit of a record's objects in characters: each has the other members of the record, which may be as large as the list.
 _MOST_TEXT = 1 << 26
@@ -202,6 +202,21 @@ class Division:
         if size * len(inner) + sum(map(len, inner)) > _MOST_TEXT:
             raise _large(len(inner))
         return [before + inner[0] + after, *(rest + item + close for item in inner[1:])], end, whole
+
+
+def items(text: str) -> list[str]:
+    """Return the items of a JSON list as they are written: numbers keep all digits.
+
+    Raises:
+        ValueError: it is not one list.
+        RecursionError: an item is nested too deeply.
+    """
+    if not text.startswith("["):
+        raise json.JSONDecodeError("Expecting a list", text, 0)
+    found, end, _ = Division(Format(explode="%"))._list(text, 0, 0)
+    if (rest := _skip(text, end)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, rest)
+    return found
 
 
 def _path(item: str | Mapped) -> tuple[str | int, ...]:
