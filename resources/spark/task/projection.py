@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.definition.formats import VARIABLE
-from kpipe.expressions.languages import names_of
-from kpipe.expressions.projection import COORDINATES
+from kpipe.expressions.projection import COORDINATES, Selection
 from kpipe.schema.columns import Columns, Type
 from kpipe.tables.changes import UNCHANGED
 from resources.decode.block import Decoded
@@ -81,9 +80,8 @@ class Selector:
         self._inputs = inputs.without(_COORDINATES.names())
         self._lists = Lists(selection.unnest, inputs) if selection.unnest is not None else None
         self._elements = self._lists.columns if self._lists is not None else Columns()
-        texts = [text for _, text in selection.says()[self._lists is not None :]]
         #: Names in lower case that expressions read of each row; the list itself is not repeated for its elements.
-        self._of_rows = {name.lower() for text in texts for name in names_of(text)}
+        self._of_rows = _read_of_rows(selection) if self._lists is not None else frozenset()
         inputs = Columns((*inputs.without(self._elements.names()).items, *self._elements.items))
         assigned = [Assigned(name, text, table.columns.get(name)) for name, text in selection.assigned]
         # Records that WHERE filters make no request to lookups that only computed columns need.
@@ -214,6 +212,13 @@ def _with(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
     """Return the table with that column, replacing a column of the same name."""
     same = [have for have in table.column_names if have.lower() == name.lower()]
     return table.drop_columns(same).append_column(name, array)
+
+
+def _read_of_rows(selection: Selection) -> frozenset[str]:
+    """Return the names in lower case that expressions other than UNNEST read."""
+    from kpipe.expressions.languages import names_of
+
+    return frozenset(name.lower() for _, text in selection.says()[1:] for name in names_of(text))
 
 
 def _only(table: pa.Table, names: Collection[str] | None) -> pa.Table:
