@@ -27,8 +27,8 @@ def json_rows(where: str, rows: pa.Table, offsets: pa.Array) -> RecordBlock:
         offsets: of each row, int64.
 
     Raises:
-        ReadFailed: a column has a type that has no form in JSON, a time has more digits than microseconds or is beyond DuckDB's
-            range, a map has a key twice, or two names of columns or members differ by case only.
+        ReadFailed: a type has no form in JSON, or a time is beyond microseconds or DuckDB's range. Also a duplicate key of a map,
+            and names that differ by case only.
     """
     _check_names(where, [(field.name, field.type) for field in rows.schema])
     try:
