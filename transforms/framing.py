@@ -11,12 +11,14 @@ value (tombstone) cannot be framed in the first two formats; the caller removes 
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring
 
 FRAMINGS = ("lines", "length-prefixed", "json")
 LENGTH = struct.Struct("@Q")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BLANK_NEWLINES = bytes.maketrans(b"\n\r\0", b"  \n")
 
 
@@ -41,17 +43,27 @@ def lines(values: Sequence[bytes], *, json: bool = False) -> bytes:
             (RFC 8259, section 2). Both become spaces, so that every document is one line for every reader.
 
     Raises:
-        NewlineInValue: a value contains a newline, and is not JSON.
+        NewlineInValue: a value contains a newline, and is not JSON; or it contains one in a string, which JSON does not allow.
     """
     if not values:
         return b""
     framed = b"\n".join([*values, b""])
     torn = framed.count(b"\n") != len(values)
     if json and (torn or b"\r" in framed):
+        bad = [index for index, value in enumerate(values) if _breaks_a_string(value)]
+        if bad:
+            raise NewlineInValue(bad)
         return _blank_newlines(values)
     if torn:
         raise NewlineInValue([index for index, value in enumerate(values) if b"\n" in value])
     return framed
+
+
+def _breaks_a_string(value: bytes) -> bool:
+    """Return whether a newline or carriage return is inside of a string: as a space, it would change the string."""
+    if b"\n" not in value and b"\r" not in value:
+        return False
+    return any(b"\n" in found[0] or b"\r" in found[0] for found in _STRING.finditer(value))
 
 
 def _blank_newlines(values: Sequence[bytes]) -> bytes:

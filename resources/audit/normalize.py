@@ -112,7 +112,7 @@ def _extracted(batch: pa.RecordBatch, column: Column) -> pa.Array:
         inner = whole.field(column.field)
         # A NULL struct may have values in its fields.
         return pc.if_else(whole.is_valid(), inner, pa.scalar(None, inner.type)) if whole.null_count else inner
-    path = "$." + json.dumps(column.field)
+    path = "$." + json.dumps(column.field, ensure_ascii=False)
     table = pa.table({"v": pc.cast(whole, pa.string())})
     quoted = path.replace("'", "''")
     sql = f"SELECT CASE WHEN json_valid(v) THEN json_extract_string(v, '{quoted}') END AS v FROM block"  # noqa: S608 - quoted

@@ -46,7 +46,7 @@ def column_sql(column: Column) -> str:
         return root
     if column.struct:
         return f"{root}.{quote(column.field)}"
-    path = literal("$." + json.dumps(column.field))
+    path = literal("$." + json.dumps(column.field, ensure_ascii=False))
     return f"CASE WHEN json_valid({root}::VARCHAR) THEN json_extract_string({root}::VARCHAR, {path}) END"
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from kpipe.schema.columns import Columns
 from resources.native import library
 
-__all__ = ["Decoded", "Decoder", "Payloads", "count_of"]
+__all__ = ["Decoded", "Decoder", "Payloads", "TooManyRows", "count_of", "in_parts"]
+
+Result = TypeVar("Result")
 
 # Assumed bytes of a line, for a first estimate of the number of lines: counting costs as much as finding them.
 _SHORT_LINE = 64
@@ -126,6 +128,31 @@ class Decoded:
     stops: Sequence[tuple[int, str, str]] = ()
 
 
+class TooManyRows(Exception):
+    """The payloads of a block have too many rows, or too large ones, to be in memory together. One payload never has."""
+
+
+def in_parts(count: int, decode: Callable[[int, int], Result]) -> Iterator[tuple[int, int, Result]]:
+    """Decode a block as a whole, or in halves if it has too many rows; yield start and end of each part, and its result.
+
+    Args:
+        count: number of payloads.
+        decode: decodes the payloads `[start, end)`; raises TooManyRows.
+    """
+    parts = [(0, count)]
+    while parts:
+        start, end = parts.pop()
+        try:
+            done = decode(start, end)
+        except TooManyRows:
+            if end - start < 2:
+                raise
+            middle = (start + end) // 2
+            parts += [(middle, end), (start, middle)]
+            continue
+        yield start, end, done
+
+
 class Decoder(Protocol):
     """Decodes payloads to rows, in order. A payload becomes all of its rows, or a reject with a reason.
 
@@ -143,5 +170,8 @@ class Decoder(Protocol):
         Args:
             payloads: the block.
             keys: key of each record, a column of bytes; None if the keys were not read.
+
+        Raises:
+            TooManyRows: several payloads, which have to be decoded in smaller blocks.
         """
         ...

@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.json_path import parse_path
 from kpipe.schema.columns import BIGINT, Columns, ListOf, Struct, Type
+from resources.decode.block import TooManyRows
 from resources.decode.payload_schemas import Unfit
+from resources.decode.repeated import MOST_BYTES, copies, repeated_too_often
 
 __all__ = ["ColumnLists", "column_lists"]
 
-# Limit of the bytes that the other columns may take when they are repeated for each item.
-_MOST_BYTES = 1 << 26
+# Records whose copies are in memory together; each has the limit of one.
+_TOGETHER = 4
 
 Rows = np.ndarray[Any, Any]
 Place = tuple[int, ...]
@@ -90,7 +92,8 @@ class ColumnLists:
             rows: number of their rows.
 
         Raises:
-            MemoryError: the repeated columns are too large.
+            MemoryError: the repeated columns of a record are too large.
+            TooManyRows: those of all records together are.
         """
         there = [
             array if used or any(place[0] == at for place in self._places) else pa.nulls(rows, array.type)
@@ -115,8 +118,10 @@ class ColumnLists:
         counts = np.maximum(lengths, 1) if self._outer else lengths
         parents = np.repeat(np.arange(len(whole)), counts)
         rest = _replaced(whole, place, pa.nulls(len(whole)))
-        if len(parents) > len(whole) and rest.nbytes * len(parents) > _MOST_BYTES * len(whole):
+        if repeated_too_often(rest, counts):
             raise MemoryError(f"{len(parents):,} rows")
+        if len(whole) > 1 and copies(rest, counts) > _TOGETHER * MOST_BYTES:
+            raise TooManyRows
         first, of_items = np.cumsum(counts) - counts, np.cumsum(lengths) - lengths
         items = np.arange(len(parents)) + np.repeat(of_items - first, counts)
         taken = pc.list_flatten(lists).take(pa.array(items, pa.int64(), mask=np.repeat(lengths == 0, counts)))

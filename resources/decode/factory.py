@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kpipe.column_growth import names_in
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import Room
 from kpipe.schema.inference import infer
 from kpipe.schema.timestamps import with_timestamps
 from resources.decode import confluent_wire
-from resources.decode.block import Decoder, Payloads
+from resources.decode.block import Decoder, Payloads, in_parts
 from resources.decode.csv.decoder import CsvDecoder
 from resources.decode.growth_guard import Bound, Bounded
 from resources.decode.json.decoder import JsonDecoder
@@ -104,7 +105,7 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
     if kind.infer_timestamps and (bound is None or bound.rejects):  # without growth, new columns are only counted
         read = TimestampDecoder(kind, read)
     if kind.divided:
-        read = DividedDecoder(Division(kind), read)
+        read = DividedDecoder(Division(kind), read, sum(names_in(item) for _, item in columns))
     if kind.schemas_enable:
         from resources.decode.debezium.connect_decoder import ConnectDecoder
 
@@ -154,7 +155,10 @@ def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, nam
     if kind.type != "json" or kind.schemas_enable or (kind.validated and kind.mapping is None):
         if kind.type == "debezium":
             return decoder(kind, Columns(), access=access, bound=bound).decode(Payloads.of(payloads)).new_columns
-        return Bounded(_decoder(kind, Columns(), access, name, bound), bound).decode(Payloads.of(payloads)).new_columns
+        reads, block, found = Bounded(_decoder(kind, Columns(), access, name, bound), bound), Payloads.of(payloads), Columns()
+        for _, _, part in in_parts(len(block), lambda start, end: reads.decode(block.part(start, end))):
+            found = found.joined(part.new_columns, apart=True)
+        return bound.report(found)
     if kind.registry is not None:
         block = Payloads.of(payloads)
         payloads = [

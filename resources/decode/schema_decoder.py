@@ -10,14 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kpipe.column_growth import names_in
 from kpipe.definition.formats import Mapped
 from kpipe.schema.columns import JSON, Columns, ListOf, Struct, Type
-from resources.decode.block import Payloads
+from resources.decode.block import Payloads, TooManyRows
 from resources.decode.convert import Fitting
 from resources.decode.exploded_columns import ColumnLists
 from resources.decode.json.rows import Reject
 from resources.decode.paths.columns import MappedFitting
 from resources.decode.payload_schemas import Part
+from resources.decode.repeated import MOST_CELLS
 
 __all__ = ["Digits", "Leaves", "Native", "Typed", "dumped"]
 
@@ -97,6 +99,7 @@ class Typed:
         lists: ColumnLists | None = None,
     ) -> None:
         self._other, self._lists = other, lists
+        self._width = sum(names_in(kind) for _, kind in columns)
         self._natural, self._carried, self._native, self._row, self._leaves = natural, carried, native, row, leaves
         wanted = lists.columns if lists is not None else natural if other is None else other.columns
         self._fitting: Fitting | MappedFitting = Fitting(wanted, columns)
@@ -135,6 +138,8 @@ class Typed:
             table, more = self._fitting.fit(members, len(kept))
         else:
             members, rows = self._lists.apart(members, len(kept))
+            if len(rows) * self._width > MOST_CELLS:
+                raise MemoryError(f"{len(rows):,} rows") if len(kept) == 1 else TooManyRows
             table, found = self._fitting.fit(members, len(rows))
             more = _of_records(found, rows)
         reasons = {**more, **reasons}

@@ -104,9 +104,14 @@ class RecordBlock:
         self.table = self.table.slice(count)
         return taken
 
-    def pick(self, indices: Sequence[int]) -> RecordBlock:
-        """Return the records at these positions."""
-        return RecordBlock(self.table.take(pa.array(np.asarray(indices, dtype=np.int64))))
+    def pick(self, indices: Sequence[int], columns: Sequence[str] | None = None) -> RecordBlock:
+        """Return the records at these positions, with these columns only; None: all columns."""
+        table = self.table if columns is None else self.table.select(list(columns))
+        return RecordBlock(table.take(pa.array(np.asarray(indices, dtype=np.int64))))
+
+    def part(self, start: int, end: int) -> RecordBlock:
+        """Return the records `[start, end)`."""
+        return RecordBlock(self.table.slice(start, end - start))
 
     def split_tombstones(self) -> tuple[RecordBlock, int]:
         """Return the records with a value, and the number of those without."""

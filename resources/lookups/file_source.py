@@ -14,6 +14,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import VARCHAR, Columns, Scalar
 from resources.decode.block import Payloads
 from resources.decode.factory import decoder, sampled
+from resources.decode.json.divided import items
 from resources.duckdb_engine import in_memory
 
 __all__ = ["chosen", "too_large", "unpacked"]
@@ -116,11 +117,10 @@ def _json(where: str, data: bytes, wanted: Sequence[str], declared: Columns) -> 
     """Read an array of objects, or one object a line; types are inferred as for records (docs/design.md 4.6)."""
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if text.startswith(b"["):
-        items = pa.table({"v": pa.array([text], pa.binary()).cast(pa.string(), safe=True)})
-        if not in_memory.json_valid(items.column("v").combine_chunks())[0].as_py():
-            raise InvalidPipeline(f"{where}: invalid JSON", "write an array of objects, or one object a line")
-        found = in_memory.query("SELECT unnest(CAST(v AS JSON[])) AS v FROM block", items).column("v")
-        payloads = [str(item).encode() for item in found.to_pylist()]
+        try:
+            payloads = [item.encode() for item in items(text.decode())]
+        except (ValueError, RecursionError):
+            raise InvalidPipeline(f"{where}: invalid JSON", "write an array of objects, or one object a line") from None
     else:
         payloads = [line for line in text.split(b"\n") if line.strip()]
     kind = Format()

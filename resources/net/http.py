@@ -12,8 +12,12 @@ import urllib3
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from resources.net.connections import Connections, Pool, TlsPool, TooMuch, exchange
+from resources.secrets import redact
 
 __all__ = ["Answer", "HttpFailed", "TooLarge", "TooSlow", "Untrusted", "ask", "authorization", "get"]
+
+
+_PLAIN_HEADERS = {"accept", "accept-encoding", "content-type", "content-length", "host", "user-agent"}
 
 
 class HttpFailed(Exception):
@@ -136,11 +140,20 @@ def ask(
         except urllib3.exceptions.SSLError as error:
             reason = error.args[0] if error.args else error
             wrong = isinstance(reason, ssl.SSLCertVerificationError | CertificateError)
-            raise (Untrusted if wrong else HttpFailed)(str(error)) from None
+            raise (Untrusted if wrong else HttpFailed)(_shown(error, url, headers)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if now.late:
                 raise TooSlow(f"no complete answer within {limit_s:g} s") from None
-            raise HttpFailed(str(error)) from None
+            raise HttpFailed(_shown(error, url, headers)) from None
+        except UnicodeError:  # its text quotes the character, and its object has the whole value
+            raise HttpFailed("a header cannot be sent: a credential has characters beyond Latin-1") from None
+
+
+def _shown(error: Exception, url: str, headers: Mapping[str, str]) -> str:
+    """Return the text of an error without the parameters of the address and the values of headers, which a server may echo."""
+    values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
+    words = [word for value in values for word in value.split()[1:]]  # without the scheme, such as Bearer
+    return redact(str(error), [text for text in (url.partition("?")[2], *values, *words) if len(text) > 3])
 
 
 def _answer(response: urllib3.BaseHTTPResponse, largest: int) -> Answer:

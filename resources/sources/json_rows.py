@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kpipe.errors import ReadFailed, SchemaConflict
 from resources.destinations.arrow_types import of_schema
@@ -10,6 +14,8 @@ from resources.destinations.json_documents import documents
 from resources.kafka.record_block import COLUMNS, RecordBlock
 
 __all__ = ["json_records", "json_rows"]
+
+_FIRST_MOMENT = -9_223_372_022_400_000_000
 
 
 def json_rows(where: str, rows: pa.Table, offsets: pa.Array) -> RecordBlock:
@@ -21,11 +27,18 @@ def json_rows(where: str, rows: pa.Table, offsets: pa.Array) -> RecordBlock:
         offsets: of each row, int64.
 
     Raises:
-        ReadFailed: a column has a type that has no form in JSON, or a time has more digits than microseconds.
+        ReadFailed: a type has no form in JSON, or a time is beyond microseconds or DuckDB's range. Also a duplicate key of a map,
+            and names that differ by case only.
     """
+    _check_names(where, [(field.name, field.type) for field in rows.schema])
     try:
         exact = rows.cast(pa.schema([pa.field(field.name, _exact(field.type)) for field in rows.schema]))
+        for column in exact.columns:
+            for chunk in column.chunks:
+                _check_times(where, chunk)
         return json_records(documents(exact, of_schema(exact.schema, where)), offsets)
+    except duckdb.Error as error:
+        raise ReadFailed(f"{where}: rows cannot be written as JSON: {str(error)[:200]}", "leave the column out") from None
     except pa.ArrowInvalid as error:
         raise ReadFailed(f"{where}: {error}", "write its times with microseconds") from None
     except SchemaConflict as error:
@@ -38,6 +51,36 @@ def json_records(values: list[str], offsets: pa.Array) -> RecordBlock:
     none = pa.nulls(size, pa.binary())
     lines = pa.array([f"{value}\n".encode() for value in values], pa.large_binary())
     return RecordBlock(pa.table([offsets, pa.repeat(pa.scalar(-1, pa.int64()), size), lines, none, none], schema=COLUMNS))
+
+
+def _check_names(where: str, fields: Sequence[tuple[str, pa.DataType]]) -> None:
+    """Check the names of columns, or of members: DuckDB would take the first of those that differ by case only."""
+    names = [name.lower() for name, _ in fields]
+    twice = next((name for (name, _), folded in zip(fields, names, strict=True) if names.count(folded) > 1), None)
+    if twice is not None:
+        raise ReadFailed(f"{where}: {twice!r} is the name of two columns or members (in any case)", "rename one, or leave it out")
+    for _, kind in fields:
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            _check_names(where, [(field.name, field.type) for field in kind])
+        elif pa.types.is_map(kind):
+            _check_names(where, [("value", kind.item_type)])
+
+
+def _check_times(where: str, array: pa.Array) -> None:
+    """Check that DuckDB has the times, which are in microseconds, at any depth of an array."""
+    if pa.types.is_struct(array.type):
+        for at in range(array.type.num_fields):
+            _check_times(where, pc.struct_field(array, [at]))
+    elif pa.types.is_map(array.type):
+        _check_times(where, array.items)
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        _check_times(where, array.flatten())
+    elif pa.types.is_timestamp(array.type):
+        first = pc.min(array.cast(pa.int64())).as_py()
+        if first is not None and -(2**63) + 1 != first < _FIRST_MOMENT:
+            raise ReadFailed(f"{where}: a time is before 290309-12-22 BC, the first that DuckDB has", "leave the column out")
 
 
 def _exact(kind: pa.DataType) -> pa.DataType:

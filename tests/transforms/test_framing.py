@@ -97,3 +97,13 @@ def test_columns_of_unequal_length_are_refused() -> None:
 def test_nothing_frames_to_nothing() -> None:
     assert lines([]) == length_prefixed([]) == b""
     assert json_envelopes(topic="t", partition=0, offsets=[], timestamps=[], keys=[], values=[]) == b""
+
+
+@pytest.mark.parametrize("bad", [b'{"a":"x\ny"}', b'{"a\r":1}', b'{"a":"\\"x\ny"}', b'{"a":"x\n', b'{"a":"\\\n"}'], ids=ascii)
+def test_a_newline_in_a_string_is_not_json_and_is_not_replaced(bad: bytes) -> None:
+    """As a space it would change the value, and the program would take an invalid record for a valid one."""
+    good = b'{\n"a":\r"x\\ny"\n}'
+    with pytest.raises(NewlineInValue) as error:
+        lines([good, bad, b"{}", bad], json=True)
+    assert error.value.indices == (1, 3)
+    assert lines([good], json=True) == b'{ "a": "x\\ny" }\n'

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from kpipe.definition.formats import VARIABLE, Format
 from kpipe.schema.columns import VARCHAR, Columns
-from resources.decode.block import Decoded, Payloads
+from resources.decode.block import Decoded, Payloads, TooManyRows
 from resources.decode.cast_text import Texts
 from resources.decode.csv.native import native_csv
 from resources.decode.csv.rows import Rules, lines
 from resources.decode.json.native import LOOK
 from resources.decode.json.rows import Reject
+from resources.decode.repeated import MOST_CELLS
 from resources.duckdb_engine.arrow_types import schema
 
 __all__ = ["CsvDecoder"]
@@ -50,6 +51,11 @@ class CsvDecoder:
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
         fields, kept, rejects = self._split(payloads)
+        if len(kept) * len(self._schema) > MOST_CELLS:
+            if len(payloads) > 1:
+                raise TooManyRows
+            why = f"{len(kept):,} lines are too many for the {len(self._schema):,} columns of the table"
+            return Decoded(self._schema.empty_table(), 0, [], [(0, why)])
         table, reasons = self._texts.read(fields)
         if reasons:  # a payload with a bad line is rejected whole
             bad: dict[int, str] = {}

@@ -28,6 +28,8 @@ _MOST_SCALE, _MOST_BITS = 20_000, 1 << 16  # of a schema; longer values have as 
 _EPOCH = datetime(1970, 1, 1)
 _DAY_US = 86_400_000_000
 _DATE, _TIME, _TIMESTAMP, _INTEGER, _BIGINT = map(Scalar, ("DATE", "TIME", "TIMESTAMP", "INTEGER", "BIGINT"))
+# DuckDB's first time (290309-12-22 BC), and its last one before infinity. A query that shows an earlier one stops its database.
+_FIRST_MOMENT, _LAST_MOMENT = -9_223_372_022_400_000_000, 2**63 - 2
 # PostgreSQL's infinite times as Debezium writes them, in microseconds; DuckDB's and Arrow's are the ends of 64 bits.
 _INFINITE = {9223372036825200000: 2**63 - 1, -9223372036832400000: -(2**63) + 1}
 _CONNECT, _TIMES, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
@@ -157,9 +159,11 @@ def _of_day(unit: int) -> Convert:
 def _moment(unit: int) -> Convert:
     def convert(value: Any) -> int:
         found = _in_us(_integer(value), unit)
-        if not -(2**63) < found < 2**63:
+        if found in _INFINITE:
+            return _INFINITE[found]
+        if not _FIRST_MOMENT <= found <= _LAST_MOMENT:
             raise Reject(f"{value} is beyond the range of a timestamp")
-        return _INFINITE.get(found, found)
+        return found
 
     return convert
 

@@ -108,5 +108,5 @@ def has_constant(data: bytes) -> bool:
 
 
 def one_line(payload: bytes) -> bytes:
-    """Replace raw newlines by spaces, which in JSON are both white space, and strip the payload."""
-    return payload.translate(_SPACES).strip() if b"\n" in payload or b"\r" in payload else payload.strip()
+    """Replace raw newlines of valid JSON by spaces, and strip the payload. In a string, a newline is not valid."""
+    return (payload.translate(_SPACES) if b"\n" in payload or b"\r" in payload else payload).strip(b" \t\n\r")

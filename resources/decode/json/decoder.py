@@ -232,7 +232,7 @@ class JsonDecoder:
         """Reject payloads that are not JSON in one pass, then divide the rest until each part is good or small."""
         rejects: list[tuple[int, str]] = []
         good = list(range(len(payloads)))
-        if len(payloads) > _SMALLEST_BLOCK:
+        if len(payloads) > _SMALLEST_BLOCK or any(b"\n" in payload or b"\r" in payload for payload in payloads.values):
             good, rejects = _valid(payloads)
         values = [one_line(payloads.values[at]) for at in good]
         parts: list[Decoded] = []

@@ -17,17 +17,20 @@ import pyarrow as pa
 
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.json_path import parse_path
-from resources.decode.block import Decoded, Decoder, Payloads
+from resources.decode.block import Decoded, Decoder, Payloads, TooManyRows
 from resources.decode.growth_guard import joined
 from resources.decode.json.blocks import too_deep
 from resources.decode.json.rows import Reject, load
+from resources.decode.repeated import MOST_CELLS
 
-__all__ = ["DividedDecoder", "Division"]
+__all__ = ["DividedDecoder", "Division", "items"]
 
 # Limit of a record's objects in characters: each has the other members of the record, which may be as large as the list.
 _MOST_TEXT = 1 << 26
 # Objects that are decoded together. More of them would take memory, but no less time.
 _BLOCK_TEXT = 1 << 25
+# Characters of objects from which columns are inferred for a table that does not exist yet.
+_SAMPLE_TEXT = 1 << 23
 _SPACE = re.compile(r"[ \t\r\n]*")
 # Numbers are kept as text: only the end of a value is of interest, and a number may have millions of digits.
 _SCAN = json.JSONDecoder(parse_int=str, parse_float=str)
@@ -51,12 +54,18 @@ class Division:
         self._needed = [_needed(paths, (self._steps or ())[:depth]) for depth in range(len(self._steps or ()))]
 
     def good(self, payloads: Sequence[bytes]) -> Iterator[list[bytes]]:
-        """Yield the objects of each record; invalid records are left out."""
+        """Yield the objects of each record, up to a number of characters; invalid records are left out."""
+        left = _SAMPLE_TEXT
         for payload in payloads:
             try:
-                yield self.objects(payload)
+                found = self.objects(payload)
             except Reject:
                 continue
+            sizes = np.cumsum(np.fromiter(map(len, found), np.int64, len(found)))
+            yield found[: int(np.searchsorted(sizes, left)) + 1]
+            left -= int(sizes[-1]) if found else 0
+            if left <= 0:
+                return
 
     def objects(self, payload: bytes) -> list[bytes]:
         """Return the objects of a record. Those after the first of an object lack members that the format does not read.
@@ -70,6 +79,8 @@ class Division:
             texts = self._texts(payload.decode("utf-8"))
             if self._number is not None:
                 texts = [_numbered(text, self._number, at) for at, text in enumerate(texts, 1)]
+                if sum(map(len, texts)) > _MOST_TEXT:
+                    raise _large(len(texts))
             return [text.encode() for text in texts]
         except UnicodeDecodeError as error:
             raise Reject(f"not UTF-8 at byte {error.start}") from error
@@ -193,6 +204,21 @@ class Division:
         return [before + inner[0] + after, *(rest + item + close for item in inner[1:])], end, whole
 
 
+def items(text: str) -> list[str]:
+    """Return the items of a JSON list as they are written: numbers keep all digits.
+
+    Raises:
+        ValueError: it is not one list.
+        RecursionError: an item is nested too deeply.
+    """
+    if not text.startswith("["):
+        raise json.JSONDecodeError("Expecting a list", text, 0)
+    found, end, _ = Division(Format(explode="%"))._list(text, 0, 0)
+    if (rest := _skip(text, end)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, rest)
+    return found
+
+
 def _path(item: str | Mapped) -> tuple[str | int, ...]:
     return parse_path(item.path if isinstance(item, Mapped) else item)
 
@@ -248,12 +274,13 @@ class DividedDecoder:
     Args:
         division: the rule.
         inner: decoder of objects, without limits on new columns: those count for a record, not for an object.
+        width: number of columns and members of a row.
     """
 
     takes_nulls = False
 
-    def __init__(self, division: Division, inner: Decoder) -> None:
-        self._division, self._inner = division, inner
+    def __init__(self, division: Division, inner: Decoder, width: int = 1) -> None:
+        self._division, self._inner, self._most = division, inner, MOST_CELLS // max(1, width)
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -261,16 +288,23 @@ class DividedDecoder:
         parts: list[tuple[int, int, Decoded]] = []
         objects: list[bytes] = []
         owners: list[int] = []
-        size = 0
+        size = text = rows = 0
         for at, payload in enumerate(payloads.values):
             try:
                 found = self._division.objects(payload)
+                if len(found) > self._most:
+                    raise Reject(
+                        f"{len(found):,} rows are too many for the columns of the table: expected {self._most:,} at most"
+                    )
             except Reject as error:
                 rejects.append((at, str(error)))
                 continue
+            more = sum(map(len, found))
+            size, text, rows = size + more, text + more, rows + len(found)
+            if len(payloads) > 1 and (text > _MOST_TEXT or rows > self._most):
+                raise TooManyRows
             objects += found
             owners += repeat(at, len(found))
-            size += sum(map(len, found))
             if size > _BLOCK_TEXT:
                 parts.append((0, 0, self._block(objects, np.array(owners, np.int64), rejects)))
                 objects, owners, size = [], [], 0

@@ -24,12 +24,33 @@ from resources.decode.block import Payloads
 from resources.decode.convert import Fitting
 from resources.decode.json.decoder import JsonDecoder
 from resources.decode.json.rows import load
-from resources.duckdb_engine import in_memory
+from resources.decode.paths.json_decoder import Leaf, MappedJsonDecoder
 from resources.duckdb_engine.arrow_types import staged_type
 
 __all__ = ["MappedFitting"]
 
 Absent = np.ndarray[Any, Any]
+
+
+class _Inside:
+    """A path inside of JSON text, followed by the rules of a JSON record: names as they are, numbers with all digits."""
+
+    def __init__(self, parts: tuple[str | int, ...]) -> None:
+        leaf = Leaf("v", JSON, ("v", *parts))
+        self._absent, self._decoder = leaf.missing, MappedJsonDecoder({"v": write_path(leaf.parts)}, Columns((("v", JSON),)))
+
+    def follow(self, array: pa.Array) -> tuple[pa.Array, Absent, dict[int, str]]:
+        """Return the values, which are absent, and by row the reasons of texts that are not a valid record's value."""
+        there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        decoded = self._decoder.decode(Payloads.of([b'{"v":' + text.encode() + b"}" for text in array.drop_null().to_pylist()]))
+        kept = there if decoded.kept is None else there[np.asarray(decoded.kept, np.int64)]
+        absent = np.ones(len(array), bool)
+        absent[kept] = False
+        places = np.zeros(len(array), np.int64)
+        places[kept] = np.arange(len(kept))
+        values = decoded.table.column("v").combine_chunks().take(pa.array(places, mask=absent))
+        reasons = {int(there[at]): why.removeprefix("v: ") for at, why in decoded.rejects if why != self._absent}
+        return values, absent, reasons
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,7 @@ class _Way:
         name: of the column, or @variable.
         path: as written in the mapping.
         kind: type of the value; None: the schema does not have the path.
-        steps: field index in a struct, (index,) in an array; the last may be a path inside of JSON, as text.
+        steps: field index in a struct, (index,) in an array; the last may be a path inside of JSON.
         optional: whether the value may be absent.
         default: the value then.
     """
@@ -48,7 +69,7 @@ class _Way:
     name: str
     path: str
     kind: Type | None
-    steps: tuple[int | tuple[int] | str, ...]
+    steps: tuple[int | tuple[int] | _Inside, ...]
     optional: bool
     default: Any
 
@@ -70,7 +91,7 @@ class MappedFitting:
         known = Columns(tuple((way.name, way.kind) for way in self._ways if way.kind is not None))
         self._fitting = Fitting(known, columns)
         defaults = infer([{way.name: way.default for way in self._ways if way.kind is None and way.name not in columns}])
-        inside = [way for way in self._ways if way.steps and isinstance(way.steps[-1], str)]
+        inside = [way for way in self._ways if way.steps and isinstance(way.steps[-1], _Inside)]
         # Their types are inferred from values: in the schema they are inside of JSON.
         self._inside = [way for way in inside if way.name not in columns and not VARIABLE.fullmatch(way.name)]
         wholes = {way.name for way in self._ways if not way.steps and way.name not in columns}
@@ -92,7 +113,8 @@ class MappedFitting:
         for way in self._ways:
             absent = np.ones(rows, bool)
             if way.kind is not None:
-                array, absent = _follow(whole, way)
+                array, absent, failed = _follow(whole, way)
+                reasons = {**{at: f"{way.name}: {why}" for at, why in failed.items()}, **reasons}
                 found.append(array)
                 if way in self._inside:
                     texts = array.drop_null().to_pylist()
@@ -114,10 +136,10 @@ def _way(name: str, item: str | Mapped, root: Type) -> _Way:
     path = item.path if isinstance(item, Mapped) else item
     kind: Type | None = root
     parts = parse_path(path)
-    steps: list[int | tuple[int] | str] = []
+    steps: list[int | tuple[int] | _Inside] = []
     for at, part in enumerate(parts):
         if kind == JSON:
-            steps.append("$" + "".join(f"[{rest}]" if isinstance(rest, int) else "." + json.dumps(rest) for rest in parts[at:]))
+            steps.append(_Inside(parts[at:]))
             break
         if isinstance(kind, Struct) and isinstance(part, str):
             place = _place([field for field, _ in kind.fields], part)
@@ -141,9 +163,10 @@ def _place(names: Sequence[str], name: str) -> int | None:
     return next((at for at, item in enumerate(names) if item.lower() == name.lower()), None)
 
 
-def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
-    """Return the selected values, and which are absent."""
+def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent, dict[int, str]]:
+    """Return the selected values, which are absent, and by row why a path inside of JSON cannot be followed."""
     array, absent = whole, np.zeros(len(whole), bool)
+    reasons: dict[int, str] = {}
     for step in way.steps:
         if isinstance(step, int):
             absent |= array.is_null().to_numpy(zero_copy_only=False)
@@ -155,11 +178,9 @@ def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
             places = array.offsets.to_numpy()[:-1].astype(np.int64) + step[0]
             array = array.values.take(pa.array(np.where(there, places, 0), mask=~there))
         else:
-            quoted = step.replace("'", "''")
-            array = in_memory.evaluated(array, f"CAST(json_extract(v, '{quoted}') AS VARCHAR)")
-            absent |= array.is_null().to_numpy(zero_copy_only=False)
-            array = pc.if_else(pc.equal(array, "null"), None, array)
-    return array, absent
+            array, without, reasons = step.follow(array)
+            absent |= without
+    return array, absent, reasons
 
 
 def _default(way: _Way, columns: Columns) -> pa.Scalar:

@@ -17,12 +17,18 @@ import pyarrow as pa
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from resources.destinations.kafka_sink.binary_encoding import decimal_bytes, plain, varint
+from resources.destinations.kafka_sink.rejected_rows import Misfits
 
 __all__ = ["AvroValues"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DAY_US = 86_400_000_000
 _NULL, _SET, _END = b"\0", b"\2", b"\0"  # branches of the union of null and a type; the end of an array's or map's blocks
 _Encode = Callable[[Any], bytes]
+
+
+class _Misfit(Exception):
+    """A value that Avro does not have; the text is the reason."""
 
 
 class AvroValues:
@@ -44,17 +50,35 @@ class AvroValues:
         self.schema = json.dumps(_record("Row", "", [(name, kind) for name, kind, _ in fields]))
 
     def rows(self, block: pa.Table) -> list[bytes]:
-        """Return one record for each row."""
+        """Return one record for each row.
+
+        Raises:
+            Misfits: rows with an infinite time, or the time 24:00:00.
+        """
         at = {name.lower(): number for number, name in enumerate(block.column_names)}
         parts: list[list[bytes]] = []
+        reasons: dict[int, str] = {}
         for name, encode in self._fields:
             if name not in at:
                 parts.append([_NULL] * block.num_rows)
                 continue
             column = block.column(at[name])
             values = column.cast(plain(column.type)).to_pylist()
-            parts.append([_NULL if value is None else _SET + encode(value) for value in values])
+            try:
+                parts.append([_NULL if value is None else _SET + encode(value) for value in values])
+            except _Misfit:
+                parts.append([_or_reason(encode, value, row, name, reasons) for row, value in enumerate(values)])
+        if reasons:
+            raise Misfits(dict(sorted(reasons.items())))
         return [b"".join(row) for row in zip(*parts, strict=True)] if parts else [b""] * block.num_rows
+
+
+def _or_reason(encode: _Encode, value: Any, row: int, name: str, reasons: dict[int, str]) -> bytes:
+    try:
+        return _NULL if value is None else _SET + encode(value)
+    except _Misfit as error:
+        reasons.setdefault(row, f"{name}: {error}")
+        return b""
 
 
 def _of(kind: Type, name: str, space: str) -> tuple[Any, _Encode]:
@@ -106,6 +130,23 @@ def _long(value: Any) -> bytes:
     return varint((number << 1) ^ (number >> 63))
 
 
+def _finite(infinite: int) -> _Encode:
+    """Return the function that encodes a date or time. A reader would take DuckDB's infinite ones for far years."""
+
+    def encode(value: Any) -> bytes:
+        if abs(int(value)) >= infinite:
+            raise _Misfit("an infinite time, which Avro does not have")
+        return _long(value)
+
+    return encode
+
+
+def _time_of_day(value: Any) -> bytes:
+    if int(value) >= _DAY_US:
+        raise _Misfit("the time 24:00:00, which Avro does not have")
+    return _long(value)
+
+
 def _bytes(value: bytes) -> bytes:
     return _long(len(value)) + value
 
@@ -154,9 +195,10 @@ _SCALARS: dict[str, tuple[Any, _Encode]] = {
     **dict.fromkeys(("UINTEGER", "BIGINT"), ("long", _long)),
     "FLOAT": ("float", lambda value: struct.pack("<f", value)), "DOUBLE": ("double", lambda value: struct.pack("<d", value)),
     "VARCHAR": ("string", _text), "JSON": ("string", _text), "UUID": (_logical("string", "uuid"), _text),
-    "BLOB": ("bytes", _bytes), "DATE": (_logical("int", "date"), _long), "TIME": (_logical("long", "time-micros"), _long),
-    "TIMESTAMP": (_logical("long", "local-timestamp-micros"), _long),
-    "TIMESTAMP WITH TIME ZONE": (_logical("long", "timestamp-micros"), _long),
+    "BLOB": ("bytes", _bytes), "DATE": (_logical("int", "date"), _finite(2**31 - 1)),
+    "TIME": (_logical("long", "time-micros"), _time_of_day),
+    "TIMESTAMP": (_logical("long", "local-timestamp-micros"), _finite(2**63 - 1)),
+    "TIMESTAMP WITH TIME ZONE": (_logical("long", "timestamp-micros"), _finite(2**63 - 1)),
 }  # fmt: skip
 #: Integers beyond 64 bits, and their decimal digits.
 _WHOLE = {"UBIGINT": 20, "HUGEINT": 39, "UHUGEINT": 39}

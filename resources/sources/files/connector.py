@@ -95,10 +95,10 @@ class FileConnector:
         return inspected(name, content, self._skip, self.files.growing)
 
     def header(self, name: str) -> tuple[str, ...] | None:
-        """Return the names in the first line.
+        """Return the names in the first line; instead of a name that begins with `_kafka_` a variable, which is in no column.
 
         Raises:
-            ReadFailed: a name is empty or duplicate, or the line is not UTF-8.
+            ReadFailed: a name is empty or duplicate, or begins with @, which would be a variable; or the line is not UTF-8.
         """
         if not self.files.header:
             return None
@@ -113,7 +113,13 @@ class FileConnector:
                 f" {self.delimiter!r}, found {line[:200]!r}",
                 "fix the line, or list the fields in format.fields and set source.files.header: false",
             )
-        return names
+        variable = next((part for part in names if part.startswith("@")), None)
+        if variable is not None:
+            raise ReadFailed(
+                f"file {name}: its first line names the field {variable[:40]!r}: names with @ are variables, not columns",
+                "list the fields in format.fields under other names, with format.skip_lines: 1 and source.files.header: false",
+            )
+        return tuple(f"@kafka_{at}" if part.lower().startswith("_kafka_") else part for at, part in enumerate(names))
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""

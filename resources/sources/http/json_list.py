@@ -6,10 +6,29 @@ import json
 import re
 from typing import Any
 
-__all__ = ["items", "member"]
+__all__ = ["items", "member", "parsed"]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_MOST_DIGITS = 4_000  # Python converts 4,300; the decoder of records decides about longer numbers
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) <= _MOST_DIGITS else text
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
+
+
+def parsed(text: str) -> Any:
+    """Parse a document; integers of very many digits are their text.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    if text.startswith("\ufeff"):
+        msg = "a byte order mark"
+        raise ValueError(msg)
+    return _DECODER.decode(text)
 
 
 def items(text: str, path: str) -> list[tuple[str, Any]]:
@@ -57,14 +76,20 @@ def _skip(text: str, at: int) -> int:
 
 def _value_of(text: str, at: int, name: str, path: str) -> int:
     """Return where the value of a member begins."""
+    found = None
     if text[at : at + 1] == "{":
         at = _skip(text, at + 1)
         while text[at] != "}":
             key, at = _DECODER.raw_decode(text, at)
             at = _skip(text, _skip(text, at) + 1)
             if key == name:
-                return at
+                if found is not None:
+                    msg = f"expected one member {name}, found two"
+                    raise ValueError(msg)
+                found = at
             at = _skip(text, _DECODER.raw_decode(text, at)[1])
             at = _skip(text, at + 1) if text[at] == "," else at
+    if found is not None:
+        return found
     msg = f"expected a list in {path}, found no member {name}"
     raise ValueError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from resources.destinations.webhook.url_guard import Url
 from resources.net.connections import Pool, TlsPool
 from resources.net.http import Answer, HttpFailed, TooLarge, authorization, get
 from resources.secrets import Secret, redact
-from resources.sources.http.json_list import items, member
+from resources.sources.http.json_list import items, member, parsed
 
 __all__ = ["CREDENTIALS", "HEADER", "Page", "Pages", "checked"]
 
@@ -130,7 +129,7 @@ class Pages:
         self._check(where, answer)
         try:
             text = answer.body.decode()
-            document = json.loads(text)
+            document = parsed(text)
             found = items(text, self._http.records)
         except RecursionError:
             raise ReadFailed(f"{where}: the response is nested too deeply", "check source.http.url") from None

@@ -5,7 +5,7 @@ A pipeline without any of these has no selector: its blocks go from the decoder 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.definition.formats import VARIABLE
-from kpipe.expressions.projection import COORDINATES
+from kpipe.expressions.projection import COORDINATES, Selection
 from kpipe.schema.columns import Columns, Type
 from kpipe.tables.changes import UNCHANGED
 from resources.decode.block import Decoded
@@ -25,7 +25,7 @@ from resources.spark.task.kept_values import missing, settled
 from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
 from resources.spark.task.projection_plan import Shape
 from resources.spark.task.task_spec import TableSpec
-from resources.spark.task.unnest import Lists
+from resources.spark.task.unnest import Lists, bounded
 
 __all__ = ["Selector", "inputs_of", "selector"]
 
@@ -75,10 +75,13 @@ class Selector:
         self._columns, self._required, self._where = table.columns, shape.required, selection.where
         self._texts = [(name, kind) for name, kind in table.columns if shape.no_nul and may_hold_nul(kind)]
         inputs = inputs_of(shape)
-        self._coordinates = [name for name in _COORDINATES.names() if name in inputs]
+        #: Kafka's coordinates that expressions read.
+        self.coordinates = [name for name in _COORDINATES.names() if name in inputs]
         self._inputs = inputs.without(_COORDINATES.names())
         self._lists = Lists(selection.unnest, inputs) if selection.unnest is not None else None
         self._elements = self._lists.columns if self._lists is not None else Columns()
+        #: Names in lower case that expressions read of each row; the list itself is not repeated for its elements.
+        self._of_rows = _read_of_rows(selection) if self._lists is not None else frozenset()
         inputs = Columns((*inputs.without(self._elements.names()).items, *self._elements.items))
         assigned = [Assigned(name, text, table.columns.get(name)) for name, text in selection.assigned]
         # Records that WHERE filters make no request to lookups that only computed columns need.
@@ -119,6 +122,8 @@ class Selector:
         bad: dict[int, str] = {}
         if self._lists is not None:
             rows, elements, bad = self._lists.apart(inputs, payloads)
+            table, inputs = _only(table, self._outputs), _only(inputs, self._of_rows)
+            rows, elements = bounded([table, inputs], rows, elements, payloads, bad)
             table, payloads, inputs = table.take(pa.array(rows)), payloads[rows], inputs.take(pa.array(rows))
             count = len(rows)
             for name, array in zip(self._elements.names(), elements, strict=True):
@@ -156,8 +161,8 @@ class Selector:
     def _input_table(self, table: pa.Table, count: int, payloads: np.ndarray[Any, Any], coordinate: Coordinate) -> pa.Table:
         """Return the columns that expressions read."""
         arrays = [_column(table, name, kind, count) for name, kind in self._inputs]
-        arrays += [coordinate(name, payloads) for name in self._coordinates]
-        names = [*self._inputs.names(), *self._coordinates]
+        arrays += [coordinate(name, payloads) for name in self.coordinates]
+        names = [*self._inputs.names(), *self.coordinates]
         return pa.table(arrays, names=names) if names else pa.table([pa.nulls(count, pa.bool_())], names=["__kpipe_none"])
 
     def _made(self, table: pa.Table, computed: pa.Table | None, count: int) -> pa.Table:
@@ -207,6 +212,22 @@ def _with(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
     """Return the table with that column, replacing a column of the same name."""
     same = [have for have in table.column_names if have.lower() == name.lower()]
     return table.drop_columns(same).append_column(name, array)
+
+
+def _read_of_rows(selection: Selection) -> frozenset[str]:
+    """Return the names in lower case that expressions other than UNNEST read."""
+    from kpipe.expressions.languages import names_of
+
+    return frozenset(name.lower() for _, text in selection.says()[1:] for name in names_of(text))
+
+
+def _only(table: pa.Table, names: Collection[str] | None) -> pa.Table:
+    """Return the table with NULL in other columns than these; None: unchanged."""
+    if names is None:
+        return table
+    kept = {*names, UNCHANGED}
+    columns = [(name, table.column(name)) for name in table.column_names]
+    return pa.table({name: array if name.lower() in kept else pa.nulls(len(table), array.type) for name, array in columns})
 
 
 def _any(table: pa.Table, name: str) -> bool:

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from kpipe.batch.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, LogTruncated, TransformFailed
 from kpipe.failpoints import failpoint
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
-from resources.decode.block import Payloads
+from resources.decode.block import Decoded, Payloads, in_parts
 from resources.kafka.range_reader import RangeReader
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.task.framing_check import check_framing
@@ -154,7 +156,12 @@ def _plain(job: JobSpec, reader: RangeReader, output: RangeOutput) -> None:
         if tombstones:
             output.tombstones(block)
         data, keys = Payloads.of_array(held.column("line")), held.column("key")
-        output.decoded([reads.decode(data, keys) for reads in decoders], held)
+
+        def decode(start: int, end: int, data: Payloads = data, keys: pa.Array = keys) -> list[Decoded]:
+            return [reads.decode(data.part(start, end), keys.slice(start, end - start)) for reads in decoders]
+
+        for start, end, blocks in in_parts(len(data), decode):
+            output.decoded(blocks, held.part(start, end))
 
 
 def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> tuple[list[bytes], Mapping[int, str]]:

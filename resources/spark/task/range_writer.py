@@ -15,12 +15,13 @@ from kpipe.batch.batch import Counts, Piece, RangeReport, TableReport
 from kpipe.errors import RecordRejected
 from kpipe.tables.upsert import ORIGINAL
 from resources.decode.block import Decoded, Payloads
-from resources.kafka.record_block import RecordBlock
+from resources.kafka.record_block import COLUMNS, RecordBlock
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.projection import Coordinate
 from resources.spark.task.record_columns import HEADERS, INSTANT, headers, instants, originals
+from resources.spark.task.repeated_records import copied, parts, within
 from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
 from resources.spark.task.task_spec import JobSpec, TableSpec
 
@@ -137,16 +138,14 @@ class RangeOutput:
         """
 
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
-            return self._coordinate(name, held.pick(places.tolist()), len(places))
+            column = name.removeprefix("_kafka_")
+            return self._coordinate(name, held.pick(places.tolist(), [column]) if column in COLUMNS.names else None, len(places))
 
         sinks = self._sinks if only is None else [self._of(only)]
-        made = _agreed(sinks, blocks, coordinate, len(held))
+        made = self._agreed(sinks, blocks, coordinate, len(held), held)
         for sink, mine in zip(sinks, made.tables, strict=True):
             if mine.rows:
-                records = held if mine.kept is None else held.pick(mine.kept)
-                table = self._with_coordinates(mine.table, records)
-                whole = table.append_column(ORIGINAL, originals(records)) if sink.table.originals else table
-                sink.write(whole, answered([mine], len(held)) if self._job.fan_out else None)
+                self._write(sink, mine, held)
         gone = self._deleted(sinks, made.tables, held)
         gave = answered(made.tables, len(held))
         self.answered += gave
@@ -164,6 +163,19 @@ class RangeOutput:
             self._made[table] = self._sink(self._job.tables[table])
         return self._made[table]
 
+    def _write(self, sink: Sink, mine: Decoded, held: RecordBlock) -> None:
+        """Write a table's rows of a block with the coordinates of their records."""
+        gave = answered([mine], len(held)) if self._job.fan_out else None
+        columns = self._copied(sink.table)
+        for start, end in [(0, mine.rows)] if mine.kept is None else parts(mine.kept, held, columns):
+            records = held if mine.kept is None else held.pick(mine.kept[start:end], columns)
+            table = self._with_coordinates(mine.table.slice(start, end - start), records)
+            whole = table.append_column(ORIGINAL, originals(records)) if sink.table.originals else table
+            sink.write(whole, gave if gave is None or not start else 0)
+
+    def _copied(self, table: TableSpec) -> tuple[str, ...]:
+        return copied([f"_kafka_{name}" for name in self._job.extras], table.originals)
+
     def _deleted(self, sinks: Sequence[Sink], tables: Sequence[Decoded], held: RecordBlock) -> int:
         """Write the keys that records with a value delete, and return the number of these records.
 
@@ -180,6 +192,18 @@ class RangeOutput:
                 sink.delete(self._with_coordinates(mine.keys, held.pick(mine.deleted)))
                 count += len(mine.deleted)
         return count
+
+    def _agreed(
+        self, sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None = None
+    ) -> Agreed:
+        """Return each table's rows of a block, and the records that one of them rejects."""
+        made = []
+        for sink, decoded in zip(sinks, blocks, strict=True):
+            if held is not None:
+                decoded = within(decoded, held, copied(sink.coordinates, False))
+            mine = sink.made(decoded, coordinate)
+            made.append(mine if held is None else within(mine, held, self._copied(sink.table)))
+        return agreed(made, count)
 
     def tombstones(self, block: RecordBlock) -> None:
         """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
@@ -217,7 +241,7 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, None, len(places))
 
-        made = _agreed(self._sinks, blocks, coordinate, len(payloads))
+        made = self._agreed(self._sinks, blocks, coordinate, len(payloads))
         for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 sink.write(self._with_coordinates(mine.table, None, mine.rows), None)
@@ -337,8 +361,3 @@ class RangeOutput:
                 schema=DEAD_LETTERS,
             )
         )
-
-
-def _agreed(sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
-    """Return each table's rows of a block, and the records that one of them rejects."""
-    return agreed([sink.made(decoded, coordinate) for sink, decoded in zip(sinks, blocks, strict=True)], count)

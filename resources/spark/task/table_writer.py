@@ -41,6 +41,8 @@ class Sink:
         self._limits, self._counts_records = job.limits, job.fan_out
         self._select = selector(table, job.lookups)
         self.new_columns = self._select.new_columns if self._select is not None else Columns()
+        #: Kafka's coordinates that the table's expressions read.
+        self.coordinates = self._select.coordinates if self._select is not None else ()
         self._mark = Mark()
         self._computed = {name.lower() for name in table.shape.selection.targets} if table.shape is not None else ()
         #: Reads the keys that tombstones delete; None: tombstones delete nothing.

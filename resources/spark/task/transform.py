@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import pyarrow as pa
 
 from kpipe.batch.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.terminal import plain_lines
-from resources.decode.block import Payloads
+from resources.decode.block import Decoded, Decoder, Payloads, in_parts
 from resources.decode.convert import beyond
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
@@ -140,17 +143,23 @@ def _lines(job: JobSpec, process: TransformRun, feed: Feed, output: RangeOutput,
         written += count
         if spec.mode == "map":
             held = feed.answered(count)
-            keys = held.column("key")
-            with output.decoding():
-                blocks = [reads.decode(data, keys) for reads in decoders]
-            output.decoded(blocks, held)
+            for start, end, blocks in in_parts(count, partial(_decoded, output, decoders, data, held.column("key"))):
+                output.decoded(blocks, held.part(start, end))
         else:
             if spec.mode == "filter" and written > feed.given:  # checked now: the program may never end
                 check_counts("filter", feed.given, written, where)
-            with output.decoding():
-                blocks = [reads.decode(data) for reads in decoders]
-            output.loose(blocks, data)
+            for start, end, blocks in in_parts(count, partial(_decoded, output, decoders, data, None)):
+                output.loose(blocks, data.part(start, end))
     check_counts(spec.mode, feed.given, written, where)
+
+
+def _decoded(
+    output: RangeOutput, decoders: Sequence[Decoder], data: Payloads, keys: pa.Array | None, start: int, end: int
+) -> list[Decoded]:
+    """Decode some lines for each table, and count the time."""
+    some = None if keys is None else keys.slice(start, end - start)
+    with output.decoding():
+        return [reads.decode(data.part(start, end), some) for reads in decoders]
 
 
 def payloads(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:

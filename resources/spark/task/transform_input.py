@@ -164,14 +164,15 @@ class Feed:
         values = [value for value in held.values if value is not None]
         if self._stdin == "length-prefixed":
             return held, length_prefixed(values)
+        is_json = self._job.format.type == "json"
         try:
-            return held, lines(values, json=self._job.format.type == "json")
+            return held, lines(values, json=is_json)
         except NewlineInValue as error:
             reason = (
                 "contains a newline, so it cannot be a line of the program's input (stdin: length-prefixed accepts any record)"
             )
             kept = self._aside(held, dict.fromkeys(error.indices, reason))
-            return kept, lines([value for value in kept.values if value is not None])
+            return kept, lines([value for value in kept.values if value is not None], json=is_json)
 
     def _spared(self, held: RecordBlock) -> RecordBlock:
         reasons = {index: self._without[offset] for index, offset in enumerate(held.offsets) if offset in self._without}

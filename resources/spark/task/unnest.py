@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pyarrow.compute as pc
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.select import Unnest
 from kpipe.schema.columns import Columns, ListOf, Type
+from resources.decode.repeated import MOST_BYTES, repeated_too_often
 from resources.duckdb_engine.expressions import Assigned, Evaluator
 
-__all__ = ["Lists"]
+__all__ = ["Lists", "bounded"]
 
 _LIST = "list"
 
@@ -60,3 +62,29 @@ class Lists:
         for row, why in sorted(failed.items()):
             bad.setdefault(int(payloads[row]), why.replace(f"{_LIST}: ", "UNNEST: ", 1))
         return rows[parents], arrays, bad
+
+
+def bounded(
+    tables: Sequence[pa.Table],
+    rows: np.ndarray[Any, Any],
+    elements: list[pa.Array],
+    payloads: np.ndarray[Any, Any],
+    bad: dict[int, str],
+) -> tuple[np.ndarray[Any, Any], list[pa.Array]]:
+    """Return the rows and elements of payloads whose other columns may be repeated so often; add the others to `bad`.
+
+    Args:
+        tables: the columns that are repeated.
+        rows: see `Lists.apart`.
+        elements: the new columns.
+        payloads: of each source row.
+        bad: payloads with the reasons.
+    """
+    count = len(payloads)
+    counts = np.bincount(rows, minlength=count)
+    for table in tables:
+        for at in repeated_too_often(table, counts):
+            why = f"UNNEST: {counts[at]:,} rows, each with the record's other columns: over {MOST_BYTES >> 20} MiB in all"
+            bad.setdefault(int(payloads[at]), f"{why}: select only the columns that you need")
+    stay = ~np.isin(payloads[rows], list(bad))
+    return (rows, elements) if stay.all() else (rows[stay], [array.filter(pa.array(stay)) for array in elements])

@@ -11,7 +11,7 @@ import pytest
 
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
-from resources.decode import exploded_columns
+from resources.decode import repeated
 from resources.decode.block import Decoded, Payloads
 from resources.decode.exploded_columns import ColumnLists
 from resources.decode.factory import decoder, sampled
@@ -97,7 +97,7 @@ def test_a_schema_without_the_list_rejects_its_records() -> None:
 
 
 def test_columns_that_are_repeated_too_often_make_the_record_a_reject(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exploded_columns, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(repeated, "MOST_BYTES", 20_000)
     wide = {"id": 1, "big": "x" * 10_000, "orders": [{"day": "a", "lines": [{"sku": "p", "n": 1}] * 10}]}
     done = _decoded({"id": "BIGINT", "big": "VARCHAR"}, [ROWS[2], wide, ROWS[2]])
     assert done.kept == [0, 2]

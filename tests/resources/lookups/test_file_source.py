@@ -119,3 +119,11 @@ def test_where_files_may_lie(read: Read, tmp_path: Path) -> None:
     (tmp_path / "x.csv").chmod(0o666)
     with pytest.raises(InvalidPipeline, match="every user"):
         read("v", path="x.csv", key="k")
+
+
+def test_numbers_of_an_array_keep_all_digits(read: Read, tmp_path: Path) -> None:
+    """DuckDB's casts of JSON make 9007199254740993.0 of an item 9007199254740992.0, and 1.10 becomes 1.1."""
+    for name, text in (("a.json", '[{"k": 9007199254740993.0, "v": 1.10}]'), ("b.json", '{"k": 9007199254740993.0, "v": 1.10}')):
+        (tmp_path / name).write_text(text)
+        found = read("v", path=name, key="k", columns={"k": "BIGINT", "v": "VARCHAR"})
+        assert found.table.to_pylist() == [{"k": 9007199254740993, "v": "1.10"}]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from resources.net.connections import Connections, Pool, TlsPool
-from resources.net.http import Answer, HttpFailed, TooLarge, TooSlow, ask, get
+from resources.net.http import Answer, HttpFailed, TooLarge, TooSlow, ask, authorization, get
 from tests.certificates import certificates
 from tests.patience import longer
 
@@ -288,6 +288,25 @@ def test_nothing_of_an_exchange_is_logged(serve: Callable[..., Hostile], caplog:
     with caplog.at_level(logging.DEBUG):
         serve(lambda: iter([HEAD + b"Content-Length: 1\r\nno header at all\r\n\r\na"])).get(limit_s=PATIENCE_S / 2)
     assert "secret-path" not in caplog.text
+
+
+def test_what_a_server_echoes_shows_no_secret(serve: Callable[..., Hostile]) -> None:
+    """A server of another protocol may repeat the request, whose first line has the parameters of the address."""
+    headers = authorization("user", "secret-word", "")
+    encoded = headers["Authorization"].split()[1]
+    for echo in ("GET /list?key=secret-value HTTP/1.1", f"Authorization: Basic {encoded}", "X-Key: secret-header"):
+        server = serve(lambda line=echo: iter([line.encode() + b"\r\n\r\n"]))
+        with pool(server.port) as ours, pytest.raises(HttpFailed) as failed:
+            get(ours, "/list?key=secret-value", {**headers, "X-Key": "secret-header"}, PATIENCE_S / 2, 10)
+        assert "***" in str(failed.value)
+        assert not any(text in str(failed.value) for text in ("secret", encoded))
+
+
+def test_a_credential_that_no_header_can_have_is_not_quoted(serve: Callable[..., Hostile]) -> None:
+    with pool(serve(lambda: iter([])).port) as ours, pytest.raises(HttpFailed, match="beyond Latin-1") as failed:
+        get(ours, "/", authorization("", "", "to\u2603ken"), PATIENCE_S / 2, 10)
+    assert "\u2603" not in str(failed.value)
+    assert failed.value.__cause__ is None
 
 
 def test_nobody_listens() -> None:

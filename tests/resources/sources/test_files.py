@@ -248,3 +248,12 @@ def test_a_first_line_that_names_no_fields_is_refused(tmp_path: Path, line: byte
     (tmp_path / "a").write_bytes(line + b"1,2\n")
     with pytest.raises(ReadFailed, match="does not name the fields"):
         connector(tmp_path, header=True).header(f"{tmp_path}/a")
+
+
+def test_a_header_of_an_exported_table_or_with_variables(tmp_path: Path) -> None:
+    """Coordinates of another topic would be columns beside those of this one; a variable would be lost."""
+    (tmp_path / "a").write_bytes(b"id,_kafka_offset,_KAFKA_x,name\n7,1,2,x\n")
+    assert connector(tmp_path, header=True).header(f"{tmp_path}/a") == ("id", "@kafka_1", "@kafka_2", "name")
+    (tmp_path / "a").write_bytes(b'"@timestamp",id\n7,1\n')
+    with pytest.raises(ReadFailed, match="'@timestamp': names with @ are variables"):
+        connector(tmp_path, header=True).header(f"{tmp_path}/a")

@@ -254,3 +254,12 @@ def test_what_fastavro_writes_comes_out_again_and_what_is_spoilt_is_read_alike(d
         patch.setattr(avro_format, "native_avro", lambda _: None)
         slow = decode(schema, damaged)
     assert (str(quick.table.to_pylist()), quick.kept, quick.rejects) == (str(slow.table.to_pylist()), slow.kept, slow.rejects)
+
+
+@pytest.mark.parametrize("name", ["é", "日本", "😀", "*", "a\nb", 'q"q', "a'b", "\\", "$", "[0]", "a.b"], ids=ascii)
+def test_a_path_into_a_map_takes_names_as_they_are(name: str) -> None:
+    schema = record(("m", {"type": "map", "values": ["long", {"type": "map", "values": "double"}]}))
+    kind = Format(type="avro", schema=json.dumps(schema), mapping={"v": {"path": f"m::`{name}`", "default": None}})
+    payloads = written(schema, {"m": {name: 7, "other": 8}}, {"m": {"other": 8}}, {"m": {name: {"x": 0.1}}})
+    found = AvroDecoder(kind, Columns.of({"v": "JSON"})).decode(Payloads.of(payloads))
+    assert (found.table.column("v").to_pylist(), found.rejects) == (["7", None, '{"x":0.1}'], [])

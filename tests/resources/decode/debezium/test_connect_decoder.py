@@ -114,3 +114,22 @@ def test_a_record_of_too_many_fields_is_a_reject() -> None:
     done = _decoded([_message({"id": 1}), wide], {"id": "BIGINT"}, Bound(columns=Columns.of({"id": "BIGINT"})))
     assert [at for at, _ in done.rejects] == [1]
     assert "at most 1,000" in done.rejects[0][1]
+
+
+def test_a_path_into_a_document_keeps_all_digits_and_rejects_duplicate_members() -> None:
+    documents = [
+        '{"v": 1.10}',
+        '{"v": 9007199254740993.0}',
+        '{"v": null}',
+        '{"w": 1}',
+        '{"v": 1, "v": 2}',
+        None,
+        '{"v": [1.10, 1E2]}',
+    ]
+    fields = [{"field": "doc", "type": "string", "optional": True, "name": "io.debezium.data.Json"}]
+    mapping = {"v": {"path": "doc::v", "default": "none"}}
+    done = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping=mapping)
+    assert done.table.column("v").to_pylist() == ["1.10", "9007199254740993.0", None, "none", "none", "[1.10,1E2]"]
+    assert done.rejects == [(4, "v: duplicate member v")]
+    lacks = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping={"v": "doc::v"})
+    assert [at for at, _ in lacks.rejects] == [3, 4, 5]

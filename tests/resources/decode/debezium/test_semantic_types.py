@@ -184,3 +184,23 @@ def test_digits_are_never_rounded() -> None:
     finally:
         sys.set_int_max_str_digits(4300)
     assert convert(value) == f"{digits[:131_072]}.{digits[131_072:]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["org.apache.kafka.connect.data.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp"]
+)
+def test_a_time_that_duckdb_does_not_have_is_rejected(name: str) -> None:
+    """A query that shows an earlier time stops DuckDB's whole database."""
+    found = semantic(name, {})
+    assert found is not None
+    micros = {"Timestamp": 1000, "MicroTimestamp": 1, "NanoTimestamp": -1000}[name.rpartition(".")[2]]
+    first = -9_223_372_022_400_000_000
+    for wanted, good in ((first, True), (first - 1000, False), (-(2**63) + 1000, False), (2**63 - 1808, True)):
+        value = wanted // micros if micros > 0 else wanted * 1000
+        if not -(2**63) <= value < 2**63:
+            continue
+        if good:
+            assert found[1](value) == (wanted // micros * micros if micros > 0 else wanted)
+        else:
+            with pytest.raises(Reject, match="beyond the range of a timestamp"):
+                found[1](value)

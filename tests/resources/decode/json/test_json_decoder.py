@@ -321,3 +321,18 @@ def test_without_columns_every_object_is_a_row() -> None:
     decoded = JsonDecoder(Columns()).decode(Payloads.of([b"{}", b'{"a":1}', b"x"]))
     assert decoded.rows == 2
     assert decoded.new_columns.to_dict() == {"a": "BIGINT"}
+
+
+@each_case(
+    "columns",
+    [{"t": "VARCHAR"}, {"t": "VARCHAR", "m": "MAP(VARCHAR, BIGINT)"}, {"t": "VARCHAR", "d": "DATE"}],
+    ids=["text", "map", "date"],
+)
+@each_case("count", [1, 2, 40], ids=str)
+def test_white_space_that_json_does_not_allow_is_never_replaced(columns: dict[str, str], count: int) -> None:
+    """A newline inside of a string became a space in small blocks with other columns than texts and numbers."""
+    pretty = b'\r\n{\n"t" :\t"x\\ny"\n}\n'
+    bad = [b'{"t":"x\ny"}', b'{"t":"x\ry"}', b'\x0c{"t":"x"}', b'{"t":"x"}\x0b', b'{"t":"x","d":"no day"}']
+    found = JsonDecoder(Columns.of(columns)).decode(Payloads.of([*[pretty] * count, *bad]))
+    assert found.table.column("t").to_pylist() == ["x\ny"] * count + ["x"] * ("d" not in columns)
+    assert [at - count for at, _ in found.rejects] == [0, 1, 2, 3, *([4] if "d" in columns else [])]

@@ -19,6 +19,7 @@ from kpipe.schema.columns import Columns, parse_type
 from resources.destinations.json_documents import documents
 from resources.destinations.kafka_sink.avro_values import AvroValues
 from resources.destinations.kafka_sink.registered_values import json_schema
+from resources.destinations.kafka_sink.rejected_rows import Misfits
 from resources.duckdb_engine.arrow_types import staged_type
 
 _MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6)
@@ -129,3 +130,26 @@ def test_numbers_at_random_are_read_back() -> None:
     numbers = [chance.randrange(-(1 << bits), 1 << bits) for bits in range(63) for _ in range(20)]
     values = AvroValues(Columns.of({"c": "BIGINT"}))
     assert _read(values, values.rows(pa.table({"c": pa.array(numbers, pa.int64())}))) == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("DATE", 2**31 - 1), ("TIMESTAMP", 2**63 - 1), ("TIMESTAMP WITH TIME ZONE", 2**63 - 1), ("TIME", 86_400_000_000)],
+)
+def test_a_time_that_avro_does_not_have_rejects_its_row(kind: str, most: int) -> None:
+    """An infinite one was written as a number, which a reader takes for a date in a far year."""
+    columns, staged = Columns.of({"n": "BIGINT", "c": kind}), staged_type(parse_type(kind))
+    least = 0 if kind == "TIME" else -most
+    width = pa.int32() if kind == "DATE" else pa.int64()
+    times = pa.array([most - 1, most, None, least + (kind != "TIME"), least], width).cast(staged)
+    with pytest.raises(Misfits) as error:
+        AvroValues(columns).rows(pa.table({"n": range(5), "c": times}))
+    assert list(error.value.reasons) == ([1] if kind == "TIME" else [1, 4])
+    assert error.value.reasons[1].startswith("c: ")
+    fine = pa.table({"n": range(3), "c": times.take(pa.array([0, 2, 3]))})
+    assert len(AvroValues(columns).rows(fine)) == 3
+    inside = AvroValues(Columns.of({"s": f"STRUCT(t {kind}[])"}))
+    lists = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 2], times.take(pa.array([0, 1])))], names=["t"])
+    with pytest.raises(Misfits) as error:
+        inside.rows(pa.table({"s": lists}))
+    assert list(error.value.reasons) == [1]

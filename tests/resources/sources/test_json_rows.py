@@ -1,0 +1,58 @@
+"""Rows of Parquet and lakes as JSON records: a value is written exactly, or the error names why it cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kpipe.errors import ReadFailed
+from resources.sources.json_rows import json_rows
+
+
+def _rows(*columns: tuple[str, pa.Array]) -> list[Any]:
+    table = pa.Table.from_arrays([array for _, array in columns], names=[name for name, _ in columns])
+    return [json.loads(value or b"") for value in json_rows("file f", table, pa.array(range(len(table)), pa.int64())).values]
+
+
+ONE = pa.array([1])
+PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["A", "a"])
+EARLY = pa.array([-(2**63) + 2], pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [[("a", ONE), ("A", ONE)], [("s", PAIR)], [("l", pa.ListArray.from_arrays([0, 1], PAIR))],
+     [("m", pa.MapArray.from_arrays([0, 1], pa.array(["k"]), PAIR))]],
+    ids=["columns", "members", "members in a list", "members in a map"],
+)  # fmt: skip
+def test_names_that_differ_by_case_only_are_refused(columns: list[tuple[str, pa.Array]]) -> None:
+    """The first value was written twice."""
+    with pytest.raises(ReadFailed, match=r"file f: .[aA]. is the name of two columns or members"):
+        _rows(*columns)
+
+
+def test_names_of_different_structs_may_be_equal() -> None:
+    inner = pa.StructArray.from_arrays([ONE], names=["A"])
+    assert _rows(("a", inner), ("b", inner)) == [{"a": {"A": 1}, "b": {"A": 1}}]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [EARLY, pa.StructArray.from_arrays([EARLY], names=["t"]), pa.ListArray.from_arrays([0, 1], EARLY),
+     pa.MapArray.from_arrays([0, 1], pa.array(["k"]), EARLY)],
+    ids=["time", "struct", "list", "map"],
+)  # fmt: skip
+def test_a_time_that_stops_duckdb_is_refused(array: pa.Array) -> None:
+    with pytest.raises(ReadFailed, match="before 290309-12-22 BC"):
+        _rows(("c", array))
+    fine = pa.array([-9_223_372_022_400_000_000, 2**63 - 1, None], pa.timestamp("us"))
+    assert len(_rows(("c", fine))) == 3
+
+
+def test_a_key_that_a_map_has_twice_is_refused() -> None:
+    with pytest.raises(ReadFailed, match="file f: rows cannot be written as JSON"):
+        _rows(("m", pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))))
+    assert _rows(("c", ONE)) == [{"c": 1}]
