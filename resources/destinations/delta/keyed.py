@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.delta import deletion_vectors as vectors
-from resources.destinations.delta.live_files import live_adds
+from resources.destinations.delta.live_files import as_micros, is_inside, live_adds
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
@@ -94,7 +94,7 @@ class DeltaKeys:
 
     def _rows(self, add: dict[str, Any]) -> int:
         path = add["path"]
-        if "://" in path or path.startswith("/"):
+        if not is_inside(path):
             raise DestinationError(
                 f"Delta {self._folder.place}: into.key is not supported with files outside of the folder", "copy the table"
             )
@@ -109,7 +109,7 @@ class DeltaKeys:
         values = dict(file.values) if file.values else {}
         if not values and set(names) & set(state.about.partitions):
             values = self._adds(state)[file.path]["partitionValues"]
-        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
+        with self._folder.opened(unquote(file.path)) as stream, as_micros(stream) as source:
             there = {name for name in names if name in source.schema_arrow.names}
             for batch in source.iter_batches(columns=sorted(there)):
                 columns = [
@@ -167,8 +167,8 @@ class DeltaKeys:
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
-    """Return a column of one partition value, which the log has as text."""
-    return pa.nulls(count, kind) if value is None else pa.array([value] * count, pa.string()).cast(kind)
+    """Return a column of one partition value, which the log has as text; an empty one is NULL, too."""
+    return pa.nulls(count, kind) if value in (None, "") else pa.array([value] * count, pa.string()).cast(kind)
 
 
 def _key(add: dict[str, Any]) -> str:
