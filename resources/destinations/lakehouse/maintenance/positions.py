@@ -146,6 +146,8 @@ class Deleted:
         return total
 
     def _hashed(self, block: pa.Table, at: int, number: int | None) -> Fingerprint:
+        if any(chunk.offset for column in block.columns for chunk in column.chunks):
+            block = block.take(pa.array(np.arange(len(block))))  # DuckDB 2.0 refuses slices of STRUCTs
         names = sorted(block.column_names)
         values = [part for name in names for part in parts(f"b.{quote(name)}", block.schema.field(name).type)]
         places = ", ".join(f"b.{quote(name)}" for name in _PLACES if name in names)
