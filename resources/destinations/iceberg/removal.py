@@ -82,7 +82,7 @@ class IcebergRemoval(IcebergCompaction):
         for name in self._table.names("metadata"):
             if not name.endswith(".metadata.json") or name in ours:
                 continue
-            other = _uuid(self._table.read(f"metadata/{name}"))
+            other = _filled(self._table.read(f"metadata/{name}"))
             if other not in ("", str(meta.table_uuid)):
                 raise DestinationError(
                     f"{self._table.place}: the folder also has the table {other} (metadata/{name}), whose files a removal could"
@@ -117,12 +117,16 @@ def expire(state: IcebergState, snapshots: Sequence[int]) -> None:
     change.commit_transaction()
 
 
-def _uuid(data: bytes | None) -> str:
-    """Return the id of the table of a metadata file; empty: the file is missing, or not finished."""
+def _filled(data: bytes | None) -> str:
+    """Return the id of the table of a metadata file; empty: it has no rows, or the file is missing or not finished.
+
+    A run that is killed while it creates a table leaves such a file, with the id of a table that no catalogue has.
+    """
     try:
         said = json.loads(gzip.decompress(data) if data and data.startswith(b"\x1f\x8b") else data or b"")
-        return str(said["table-uuid"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        totals = [item.get("summary", {}).get("total-records") for item in said.get("snapshots") or ()]
+        return str(said["table-uuid"]) if said.get("metadata-log") or {*totals} - {"0"} else ""
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return ""
 
 

@@ -134,6 +134,11 @@ def test_files_of_a_table_in_another_catalogue_stay(tmp_path: Path) -> None:
     for path in (place.folder / "default" / "tweets" / "metadata").glob("*.metadata.json"):
         if str(place.iceberg().metadata.table_uuid) not in path.read_text():
             path.unlink()  # the operator has dropped the other table
+    path = Path(place.iceberg().metadata_location.removeprefix("file://"))
+    said = json.loads(path.read_text())
+    killed = said | {"table-uuid": "0" * 8 + "-0000-0000-0000-" + "0" * 12, "metadata-log": [], "snapshots": []}
+    (path.parent / "00000-killed.metadata.json").write_text(json.dumps(killed))  # a run was killed when it created the table
+    (path.parent / "00000-torn.metadata.json").write_text("{")
     assert Removal(place.lake(), HOUR, lambda _: None, time.time()).run().waiting
 
 
