@@ -26,10 +26,6 @@ class DeltaRemoval(DeltaCompaction):
         del state, before_ms
         return 0, ()
 
-    def generation(self, state: DeltaState) -> int:
-        """Return the version; see `Removing.generation`."""
-        return state.version
-
     def stored(self) -> Mapping[str, str]:
         """List data files that kpipe has written, and deletion vectors in the table's folder; see `Removing.stored`."""
         names = self._folder.names("")

@@ -53,14 +53,6 @@ class IcebergRemoval(IcebergCompaction):
             expire(state, list(old))
         return len(old), names
 
-    def generation(self, state: IcebergState) -> int:
-        """Return the sequence number of main's snapshot; see `Removing.generation`.
-
-        A commit to another branch raises the table's last number, and a REST catalogue still accepts a commit on main's snapshot.
-        """
-        snapshot = state.table.metadata.current_snapshot()
-        return int(snapshot.sequence_number or 0) if snapshot is not None else 0
-
     def stored(self) -> Mapping[str, str]:
         """List data files that kpipe has written, manifests and lists of manifests; see `Removing.stored`."""
         data = (name for name in self._table.names("data") if name.startswith("kpipe-") and name.endswith(".parquet"))

@@ -2,7 +2,7 @@
 
 A file is removed if both are true:
 
-- No commit can name it any more. It was without reference when the table had some generation, and the table has a later one
+- No commit can name it any more. It was without reference when the table had some version, and the table has a later version
   now: a commit on the state before would fail. Files of the next attempt have other names.
 - No reader can need it. It has been without reference for the retention time; or the last snapshots that had it were superseded
   so long ago, and this run has expired them.
@@ -41,9 +41,6 @@ class Removing(Table, Protocol):
             Overtaken: another commit was first, or the outcome is unknown.
             DestinationError: the table cannot be read or written.
         """
-
-    def generation(self, state: Any) -> int:
-        """Return a number that a commit of rows increases, so that commits on the state before fail."""
 
     def stored(self) -> Mapping[str, str]:
         """List the files that kpipe may remove: paths in `files` by name. Names are unique in the table."""
@@ -109,12 +106,12 @@ class Removal:
         if state is None:
             return Removed()
         still = set(self._lake.referenced(state))
-        known, generation = self._noted(), self._lake.generation(state)
-        idle = {name: known.get(name, (self._now, generation)) for name in stored if name not in still}
+        known = self._noted()
+        idle = {name: known.get(name, (self._now, state.version)) for name in stored if name not in still}
         gone = {
             name
-            for name, (since, then) in idle.items()
-            if name in names or (generation > then and self._now - since >= self._retention)
+            for name, (since, version) in idle.items()
+            if name in names or (state.version > version and self._now - since >= self._retention)
         }
         left = {name: value for name, value in idle.items() if name not in gone}
         if left != known:

@@ -20,6 +20,7 @@ from resources.destinations.delta.keyed import _constant
 from resources.destinations.delta.live_files import is_inside, live_adds
 from resources.destinations.iceberg import IcebergLake, SQLite
 from resources.destinations.iceberg.catalogue import _Sql
+from resources.destinations.iceberg.transaction import OneAttempt
 from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.maintenance.removal import Removal
@@ -142,25 +143,27 @@ def test_files_of_a_table_in_another_catalogue_stay(tmp_path: Path) -> None:
     assert Removal(place.lake(), HOUR, lambda _: None, time.time()).run().waiting
 
 
-def test_a_commit_to_a_branch_ends_no_attempt_on_main(tmp_path: Path) -> None:
-    """A REST catalogue compares main's snapshot only: a batch that sleeps may still land after a commit to a branch."""
+def test_a_batch_is_committed_again_after_a_commit_to_a_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Main is the same, but the snapshot's number is taken. Its files may have been removed meanwhile."""
     place = IcebergPlace(tmp_path)
-    loaded(place, 3)
-    orphan = place.folder / "default" / "tweets" / "data" / "kpipe-0123.parquet"
-    orphan.write_bytes(b"x")
-    Removal(place.lake(), HOUR, lambda _: None, time.time()).run()
-    table = place.iceberg()
-    head = table.metadata.current_snapshot()
-    assert head is not None
-    with table.manage_snapshots() as change:
-        change.create_branch(head.snapshot_id, "elsewhere")
-    table.append(table.scan().to_arrow().slice(0, 1), branch="elsewhere")
-    Removal(place.lake(), HOUR, lambda _: None, time.time() + 9 * HOUR).run()
-    assert orphan.exists()
-    table = place.iceberg()
-    table.append(table.scan().to_arrow().slice(0, 1))
-    Removal(place.lake(), HOUR, lambda _: None, time.time() + 18 * HOUR).run()
-    assert not orphan.exists()
+    destination = loaded(place, 3)
+    send = OneAttempt.commit_transaction
+
+    def slept(change: OneAttempt) -> Any:
+        monkeypatch.setattr(OneAttempt, "commit_transaction", send)
+        Removal(place.lake(), HOUR, lambda _: None, time.time()).run()
+        table = place.iceberg()
+        head = table.metadata.current_snapshot()
+        assert head is not None
+        with table.manage_snapshots() as branches:
+            branches.create_branch(head.snapshot_id, "elsewhere")
+        table.append(table.scan().to_arrow().slice(0, 1), branch="elsewhere")
+        Removal(place.lake(), HOUR, lambda _: None, time.time() + 9 * HOUR).run()
+        return send(change)
+
+    monkeypatch.setattr(OneAttempt, "commit_transaction", slept)
+    destination.commit(batch(place, destination.ledger()[1], {0: 6}, AT, {"id": 6}))
+    assert len(place.rows()) == 6 and proof(destination).ok
 
 
 def test_a_rollback_is_still_one_after_its_snapshots_have_expired(tmp_path: Path) -> None:
