@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type
 
-__all__ = ["cast", "of_schema", "of_type", "same", "textual"]
+__all__ = ["cast", "of_schema", "of_type", "owners", "same", "textual"]
 
 _NAMES = {
     pa.bool_(): "BOOLEAN",
@@ -56,6 +56,19 @@ def of_schema(schema: pa.Schema, where: str) -> Columns:
             raise SchemaConflict(f"{where}: column {field.name!r} has type {field.type}, which kpipe cannot write")
         found.append((field.name, kind))
     return Columns(tuple(found))
+
+
+def owners(schema: pa.Schema) -> list[int]:
+    """Return the index of the field of each column chunk of a Parquet file.
+
+    Paths of chunks do not show it: column `a.b` and field `b` of a STRUCT `a` have the same one.
+    """
+    return [at for at, field in enumerate(schema) for _ in range(_chunks(field.type))]
+
+
+def _chunks(kind: pa.DataType) -> int:
+    """Return the number of column chunks of a type: one for each scalar in it."""
+    return sum(_chunks(kind.field(at).type) for at in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def same(stored: pa.DataType, wanted: pa.DataType) -> bool:

@@ -23,6 +23,9 @@ _TOPICS = "_kpipe-topics"
 # Credentials of a REST catalogue: a token, or the client id and secret to obtain one.
 _REST = ("catalog.token", "catalog.client.id", "catalog.client.secret")
 
+#: Characters of local paths that libraries decode as those of URLs. They would write elsewhere.
+_SIGNS = {"delta": "%", "iceberg": "%#?"}
+
 __all__ = ["open_catalogue", "open_delta", "open_folder", "open_iceberg", "open_parquet"]
 
 
@@ -270,4 +273,11 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
             f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, but into.database is a local folder",
             "set into.database to the object store, or unset KPIPE_STAGING",
         )
-    return LocalFolder(Path(rest if found else given).expanduser().resolve())
+    path = Path(rest if found else given).expanduser().resolve()
+    if unfit := [sign for sign in _SIGNS.get(into.type, "") if sign in str(path)]:
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.database: {path} contains {' and '.join(unfit)}, which programs for {into.type}"
+            " decode in paths",
+            "choose another folder; the default is in KPIPE_HOME",
+        )
+    return LocalFolder(path)

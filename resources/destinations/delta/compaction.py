@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from resources.destinations.delta import deletion_vectors as vectors
 from resources.destinations.delta import log
 from resources.destinations.delta.keyed import DeltaKeys
-from resources.destinations.delta.live_files import KEPT
+from resources.destinations.delta.live_files import KEPT, is_inside
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.types import arrow
 from resources.destinations.lakehouse.data_files import Brought
@@ -40,7 +40,7 @@ class DeltaCompaction(DeltaKeys):
         files, deletes = list[StoredFile](), list[DeleteFile]()
         for path, add in adds.items():
             values = tuple(sorted(add["partitionValues"].items()))
-            is_ours = "://" not in path and not path.startswith("/")
+            is_ours = is_inside(path)
             rows = self._counted(path, add) if is_ours else 0
             vector = add.get("deletionVector")
             live = LiveFile(path, rows, 0, 0, values)

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.delta import deletion_vectors as vectors
-from resources.destinations.delta.live_files import live_adds
+from resources.destinations.delta.live_files import as_micros, is_inside, live_adds
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
@@ -96,7 +96,7 @@ class DeltaKeys:
 
     def _rows(self, add: dict[str, Any]) -> int:
         path = add["path"]
-        if "://" in path or path.startswith("/"):
+        if not is_inside(path):
             raise DestinationError(
                 f"Delta {self._folder.place}: into.key is not supported with files outside of the folder", "copy the table"
             )
@@ -107,13 +107,13 @@ class DeltaKeys:
 
     def blocks(self, state: DeltaState, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Read all rows of a file in order; see `Deleting.blocks`."""
-        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
+        with self._folder.opened(unquote(file.path)) as stream, as_micros(stream) as source:
             found = source.iter_batches(columns=_there(source, names))
             yield from self._completed(state, file, names, found)
 
     def rows_at(self, state: DeltaState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
         """Read single rows of a file; see `Deleting.rows_at`."""
-        with self._folder.opened(unquote(file.path)) as stream, pq.ParquetFile(stream) as source:
+        with self._folder.opened(unquote(file.path)) as stream, as_micros(stream) as source:
             yield from self._completed(state, file, names, chosen_rows(source, _there(source, names), places))
 
     def _completed(
@@ -184,8 +184,8 @@ def _there(source: pq.ParquetFile, names: Sequence[str]) -> list[str]:
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
-    """Return a column of one partition value, which the log has as text."""
-    return pa.nulls(count, kind) if value is None else pa.array([value] * count, pa.string()).cast(kind)
+    """Return a column of one partition value, which the log has as text; an empty one is NULL, too."""
+    return pa.nulls(count, kind) if value in (None, "") else pa.array([value] * count, pa.string()).cast(kind)
 
 
 def _key(add: dict[str, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +14,25 @@ from kpipe.errors import DestinationError
 from resources.destinations.delta.log import entry_name
 from resources.destinations.lakehouse.folder import Folder
 
-__all__ = ["KEPT", "live_adds"]
+__all__ = ["KEPT", "as_micros", "is_inside", "live_adds"]
 
 _LOG = "_delta_log"
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")  # an absolute path, or a URL, such as `file:/data`
 #: Members of an `add` action that are read.
 KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a file is in the table's folder, by its path in the log."""
+    return _ELSEWHERE.match(path) is None
+
+
+def as_micros(stream: BinaryIO) -> pq.ParquetFile:
+    """Open a file of rows; times that Spark has written as INT96 are read in µs, as Delta defines them.
+
+    In Arrow's default, ns, times outside of 1677 to 2262 silently become others.
+    """
+    return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
 
 
 def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
@@ -47,6 +62,12 @@ def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _second(folder: Folder) -> DestinationError:
+    return DestinationError(
+        f"Delta {folder.place}: keys and maintenance are not supported with checkpoints of version 2", "choose another table"
+    )
+
+
 def _checkpoints(folder: Folder, version: int) -> list[tuple[int, list[str]]]:
     """Return the newest whole checkpoint up to a version, with the names of its parts; none if there is none."""
     parts: dict[tuple[int, int], list[str]] = {}
@@ -59,10 +80,7 @@ def _checkpoints(folder: Folder, version: int) -> list[tuple[int, list[str]]]:
         elif len(pieces) == 5 and pieces[2].isdigit() and pieces[3].isdigit():
             parts.setdefault((int(pieces[0]), int(pieces[3])), []).append(name)
         else:
-            raise DestinationError(
-                f"Delta {folder.place}: keys and maintenance are not supported with checkpoints of version 2",
-                "choose another table",
-            )
+            raise _second(folder)
     whole = [(number, sorted(names)) for (number, count), names in parts.items() if len(names) == count]
     return [max(whole)] if whole else []
 
@@ -70,6 +88,11 @@ def _checkpoints(folder: Folder, version: int) -> list[tuple[int, list[str]]]:
 def _of_checkpoint(folder: Folder, name: str) -> dict[str, dict[str, Any]]:
     found = dict[str, dict[str, Any]]()
     with folder.opened(f"{_LOG}/{name}") as stream, pq.ParquetFile(stream) as source:
+        # A checkpoint of version 2 may have the name of one of version 1: then other files may have the actions.
+        if "sidecar" in source.schema_arrow.names:
+            others = source.read(columns=["sidecar"])["sidecar"]
+            if others.null_count < len(others):
+                raise _second(folder)
         for batch in source.iter_batches(columns=["add"]):
             for add in pa.table(batch).column("add").drop_null().to_pylist():
                 kept: Mapping[str, Any] = {key: add.get(key) for key in KEPT}

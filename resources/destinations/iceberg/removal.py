@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import gzip
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from kpipe.errors import DestinationError
 from resources.destinations.iceberg.compaction import IcebergCompaction
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.lakehouse.folder import Folder
 
-__all__ = ["IcebergRemoval"]
+__all__ = ["IcebergRemoval", "expire"]
 
 
 class IcebergRemoval(IcebergCompaction):
@@ -31,6 +35,7 @@ class IcebergRemoval(IcebergCompaction):
 
         A snapshot's age counts from the commit that superseded it: until then, readers begin with it.
         """
+        self._check_alone(state)
         meta = state.table.metadata
         named = {ref.snapshot_id for ref in meta.refs.values()}
         old, snapshot = dict[int, Snapshot](), meta.current_snapshot()
@@ -45,7 +50,7 @@ class IcebergRemoval(IcebergCompaction):
         names = self._names(state, old.values())
         names -= self._names(state, [item for item in meta.snapshots if item.snapshot_id not in old])
         with sending(self._failed):
-            ExpireSnapshots(OneAttempt(state.table, autocommit=True)).by_ids(list(old)).commit()
+            expire(state, list(old))
         return len(old), names
 
     def stored(self) -> Mapping[str, str]:
@@ -57,6 +62,25 @@ class IcebergRemoval(IcebergCompaction):
     def referenced(self, state: IcebergState) -> Collection[str]:
         """Return names of files of all snapshots; see `Removing.referenced`."""
         return self._names(state, state.table.metadata.snapshots)
+
+    def _check_alone(self, state: IcebergState) -> None:
+        """Check that no other table has files in the table's folder: the snapshots of this one do not name them.
+
+        Raises:
+            DestinationError: the folder has the metadata of another table.
+        """
+        meta = state.table.metadata
+        ours = {_name(item.metadata_file) for item in meta.metadata_log} | {_name(state.table.metadata_location)}
+        for name in self._table.names("metadata"):
+            if not name.endswith(".metadata.json") or name in ours:
+                continue
+            other = _filled(self._table.read(f"metadata/{name}"))
+            if other not in ("", str(meta.table_uuid)):
+                raise DestinationError(
+                    f"{self._table.place}: the folder also has the table {other} (metadata/{name}), whose files a removal could"
+                    f" take for unused ones of {meta.table_uuid}: nothing was removed",
+                    "if that table was dropped, delete this metadata file; else give each table a folder of its own",
+                )
 
     def _names(self, state: IcebergState, snapshots: Iterable[Snapshot]) -> set[str]:
         """Return the names of the files of snapshots, of their manifests and lists of manifests.
@@ -73,6 +97,29 @@ class IcebergRemoval(IcebergCompaction):
                     entries: Any = manifest.fetch_manifest_entry(io, discard_deleted=True)
                     found |= {_name(entry.data_file.file_path) for entry in entries}
         return found
+
+
+def expire(state: IcebergState, snapshots: Sequence[int]) -> None:
+    """Expire snapshots in one commit, which keeps the references to the pipelines' ledgers."""
+    change, main = OneAttempt(state.table), state.table.metadata.refs.get("main")
+    ExpireSnapshots(change).by_ids(list(snapshots)).commit()
+    if main is not None and (copied := state.copied()):
+        same: Any = AssertRefSnapshotId  # untyped: its declared field names have hyphens
+        change._apply((SetPropertiesUpdate(updates=copied),), (same(ref="main", snapshot_id=main.snapshot_id),))
+    change.commit_transaction()
+
+
+def _filled(data: bytes | None) -> str:
+    """Return the id of the table of a metadata file; empty: it has no rows, or the file is missing or not finished.
+
+    A run that is killed while it creates a table leaves such a file, with the id of a table that no catalogue has.
+    """
+    try:
+        said = json.loads(gzip.decompress(data) if data and data.startswith(b"\x1f\x8b") else data or b"")
+        totals = [item.get("summary", {}).get("total-records") for item in said.get("snapshots") or ()]
+        return str(said["table-uuid"]) if said.get("metadata-log") or {*totals} - {"0"} else ""
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def _name(location: str) -> str:

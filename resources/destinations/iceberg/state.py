@@ -31,6 +31,7 @@ class IcebergState:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self._sequence = 0  # of the snapshot with the pointers
         self.pointers = self._pointers()
 
     @property
@@ -52,6 +53,13 @@ class IcebergState:
         """Return the pipeline's pointer from kpipe's newest snapshot; None: the pipeline never committed here."""
         return Pointer.read(self.pointers.get(pipeline))
 
+    def copied(self) -> dict[str, str]:
+        """Return the table property with a copy of the pointers, for a commit that expires their snapshot.
+
+        After a rollback the property is that of a later snapshot, whose rows main does not have.
+        """
+        return {COPY: json.dumps({"pipelines": dict(self.pointers), "sequence": self._sequence})} if self.pointers else {}
+
     def check(self, record: Record) -> None:
         """Do nothing: rows and pointers are in the same snapshot, so a rollback restores both."""
 
@@ -69,6 +77,7 @@ class IcebergState:
             said = dict(snapshot.summary.additional_properties) if snapshot.summary else {}
             found = {name.removeprefix(KEY): value for name, value in said.items() if name.startswith(KEY)}
             if found:
+                self._sequence = snapshot.sequence_number or 0
                 return found
             oldest = snapshot
             parent = snapshot.parent_snapshot_id
@@ -82,4 +91,5 @@ class IcebergState:
                 "set the newest snapshot as current again; or load into another table",
             )
         pointers: Mapping[str, str] = copy["pipelines"]
+        self._sequence = copy["sequence"]
         return pointers

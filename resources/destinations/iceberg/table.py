@@ -22,7 +22,6 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )  # fmt: skip
-from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
@@ -34,7 +33,7 @@ from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.data_files import append, location
 from resources.destinations.iceberg.partitions import divide, parts_of
-from resources.destinations.iceberg.removal import IcebergRemoval
+from resources.destinations.iceberg.removal import IcebergRemoval, expire
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.transaction import OneAttempt, sending
@@ -270,8 +269,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         named = {ref.snapshot_id for ref in meta.refs.values()}
         oldest = sorted(meta.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
         with suppress(*OVERTAKEN, *FAILURES):
-            gone = [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named]
-            ExpireSnapshots(OneAttempt(state.table, autocommit=True)).by_ids(gone).commit()
+            expire(state, [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named])
 
     def _opened(self) -> Catalog:
         if self._catalog is None:

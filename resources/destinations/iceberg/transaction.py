@@ -17,6 +17,9 @@ from resources.destinations.lakehouse.table_format import Overtaken
 
 __all__ = ["OneAttempt", "sending"]
 
+#: In pyiceberg's error after a commit to another branch: the numbers of snapshots are those of all branches.
+_PASSED = "older than last sequence number"
+
 
 @contextmanager
 def sending(failed: Callable[[Exception], DestinationError]) -> Iterator[None]:
@@ -30,6 +33,10 @@ def sending(failed: Callable[[Exception], DestinationError]) -> Iterator[None]:
     """
     try:
         yield
+    except ValueError as error:
+        if _PASSED not in str(error):
+            raise
+        raise Overtaken(str(error)) from error
     except OVERTAKEN as error:
         raise Overtaken(str(error)) from error
     except SQLAlchemyError as error:

@@ -17,7 +17,7 @@ from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import SchemaConflict, StagingFailed
 from kpipe.schema.columns import Columns
-from resources.destinations.arrow_types import cast, of_schema, same
+from resources.destinations.arrow_types import cast, of_schema, owners, same
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.partitions import division
 from resources.destinations.sql.column_matching import matched
@@ -216,9 +216,9 @@ def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [meta.row_group(at) for at in range(meta.num_row_groups)]
-    for index in range(meta.num_columns):
-        name = groups[0].column(index).path_in_schema if groups else ""
-        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+    for index, owner in enumerate(owners(schema)):
+        name = schema.field(owner).name
+        if not groups or pa.types.is_nested(schema.field(owner).type):
             continue
         found = [group.column(index).statistics for group in groups]
         if any(item is None or not item.has_null_count for item in found):
@@ -228,7 +228,7 @@ def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any
         empty = sum(item.num_values == 0 for item in found if not item.has_min_max)
         if not bounds or len(bounds) + empty < len(found):
             continue
-        least, most = _ends(bounds, schema.field(name).type)
+        least, most = _ends(bounds, schema.field(owner).type)
         if least is not None and most is not None:
             low[name], high[name] = least, most
     return low, high, nulls

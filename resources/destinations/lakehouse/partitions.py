@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError
+from resources.destinations.arrow_types import owners
 from resources.table_partitions import Values, apart
 
 __all__ = ["agreed", "division"]
@@ -29,7 +30,7 @@ def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
             found.append(None)
             continue
         field = schema.field(at)
-        column = next(i for i in range(meta.num_columns) if meta.schema.column(i).path.split(".")[0] == field.name)
+        column = owners(schema).index(at)
         told = [meta.row_group(group).column(column).statistics for group in range(meta.num_row_groups)]
         if any(item is None or not item.has_null_count for item in told):
             return None

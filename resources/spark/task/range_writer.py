@@ -194,7 +194,7 @@ class RangeOutput:
         return count
 
     def _agreed(
-        self, sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None = None
+        self, sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None
     ) -> Agreed:
         """Return each table's rows of a block, and the records that one of them rejects."""
         made = []
@@ -241,7 +241,7 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, None, len(places))
 
-        made = self._agreed(self._sinks, blocks, coordinate, len(payloads))
+        made = self._agreed(self._sinks, blocks, coordinate, len(payloads), None)
         for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 sink.write(self._with_coordinates(mine.table, None, mine.rows), None)

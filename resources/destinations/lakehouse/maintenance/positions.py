@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kpipe.maintenance.facts import Fingerprint
 from resources.destinations.lakehouse.maintenance.listing import DeleteFile, StoredFile
+from resources.destinations.lakehouse.maintenance.row_hash import parts
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sandbox import closed
 from resources.durable_files import make_folder
@@ -145,18 +146,22 @@ class Deleted:
         return total
 
     def _hashed(self, block: pa.Table, at: int, number: int | None) -> Fingerprint:
+        if any(chunk.offset for column in block.columns for chunk in column.chunks):
+            block = block.take(pa.array(np.arange(len(block))))  # DuckDB 2.0 refuses slices of STRUCTs
         names = sorted(block.column_names)
-        columns = ", ".join(map(quote, names))
-        places = ", ".join(quote(name) for name in _PLACES if name in names)
+        values = [part for name in names for part in parts(f"b.{quote(name)}", block.schema.field(name).type)]
+        places = ", ".join(f"b.{quote(name)}" for name in _PLACES if name in names)
         where = ""
         if number is not None:
             block = block.append_column(_AT, pa.array(np.arange(at, at + len(block), dtype=np.int64)))
             where = f" WHERE NOT EXISTS (FROM {self._relation} AS d WHERE d.f = {number:d} AND d.pos = b.{quote(_AT)})"
+        columns = ", ".join(f"c{index}" for index in range(len(values)))
+        chosen = ", ".join(f"{value} AS c{index}" for index, value in enumerate(values))
         self._connection.register("kpipe_block", block)
         try:
             ((rows, first, second, third),) = self._connection.execute(
-                f"SELECT count(*), sum(hash({columns})), sum(hash({columns}, 'kpipe'))"
-                f", {f'sum(hash({places}))' if places else '0'} FROM kpipe_block AS b{where}"
+                f"SELECT count(*), sum(hash({columns})), sum(hash({columns}, 'kpipe')), sum(place) FROM"
+                f" (SELECT {chosen}, {f'hash({places})' if places else '0'} AS place FROM kpipe_block AS b{where})"
             ).fetchall()
         finally:
             self._connection.unregister("kpipe_block")

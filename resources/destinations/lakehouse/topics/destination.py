@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,8 @@ class TopicLakes(TopicTracing):
             place = self.place(table)
             state, record = place._look()
             if state is None or record is None:
+                if self.registry.is_committed(name):
+                    raise place._gone(f"table {table} of topic {name} is missing")
                 continue
             found.append(Seen(name, place, state, record))
         return found
@@ -163,6 +166,8 @@ class TopicLakes(TopicTracing):
                 if done:
                     error.what += f"; {len(done)} of {len(parts)} tables of the batch are committed, with their offsets"
                 raise
+            with suppress(KpipeError):  # the commit is done; the next run marks it
+                self.registry.mark(topic)
             assert place.landed is not None
             done.append(replace(landed, seq=place.landed["number"]))
         self._seq = None
@@ -222,6 +227,7 @@ class TopicLakes(TopicTracing):
         found = self.seen()
         for seen in found if state == "running" else ():
             seen.place.lake.upkeep(seen.state)  # finish the maintenance of a killed run
+            self.registry.mark(seen.topic)
         if found:
             self._notes.note(state, error, kind, batch, stderr, self.registry.folder.place)
 

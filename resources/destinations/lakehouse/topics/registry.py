@@ -1,7 +1,8 @@
 """List the tables of a pipeline with tables by topic: the formats have no list of a pipeline's tables.
 
 Each topic is a file with the next number, which exactly one run can create, so a missing file is noticed. It is written before
-the first commit to the topic's table; a topic whose table has no commit yet has no offsets.
+the first commit to the topic's table; a topic whose table has no commit yet has no offsets. After the first commit, a file
+`committed/NUMBER` is written: the table's ledger may be in its folder, and is gone with it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class TopicRegistry:
         self._own, self._uid = folder_of(pipeline), ""
         self._known: list[tuple[str, str]] = []  # files never change, so each is read once, unless the folder was restored
         self._last: object = None  # identity of the last one
+        self._marked: set[str] = set()  # files of topics with a commit, as far as read
 
     def uid(self) -> str:
         """Return the registration id; empty: no run has begun.
@@ -53,7 +55,7 @@ class TopicRegistry:
         """
         names = self.folder.names(f"{self._own}/topics")
         if self._known and self._look() not in (None, self._last):  # a missing file is an error below
-            self._known, self._uid = [], ""
+            self._known, self._uid, self._marked = [], "", set()
         if names != [_name(at) for at in range(1, len(names) + 1)] or len(names) < len(self._known):
             raise self._edited(f"the files of its topics are not numbered from 1 to {max(len(names), len(self._known))}")
         new = names[len(self._known) :]
@@ -98,6 +100,26 @@ class TopicRegistry:
                     known[topic] = table
                 else:  # another run has added one
                     known = dict(self.tables())
+
+    def is_committed(self, topic: str) -> bool:
+        """Return whether a commit was ever made to the table of a listed topic."""
+        if self._number(topic) not in self._marked:
+            self._marked |= {*self.folder.names(f"{self._own}/committed")}
+        return self._number(topic) in self._marked
+
+    def mark(self, topic: str) -> None:
+        """Record that a commit was made to the table of a listed topic. Otherwise the table may have the only trace of it.
+
+        Raises:
+            DestinationError: the file cannot be written.
+        """
+        if not self.is_committed(topic):
+            self.folder.write(f"{self._own}/committed/{self._number(topic)}", b"")
+            self._marked.add(self._number(topic))
+
+    def _number(self, topic: str) -> str:
+        """Return the name of the topic's file."""
+        return next(_name(at) for at, (known, _) in enumerate(self._known, 1) if known == topic)
 
     def _look(self) -> object:
         return self.folder.look(f"{self._own}/topics/{_name(len(self._known))}")

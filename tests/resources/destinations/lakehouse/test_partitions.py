@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -134,6 +135,30 @@ def test_iceberg_readers_skip(tmp_path: Path) -> None:
     assert len(list(table.scan(row_filter="country is null").plan_files())) == 4
     days = {row["partition"]["ts_day"] for row in table.inspect.partitions().to_pylist()}
     assert days == {date(2026, 11, 20), date(2026, 11, 21), date(1969, 12, 31), None}
+
+
+def test_names_with_dots_are_not_those_of_members(place: Any) -> None:
+    """Parquet's paths of column `region.code` and of a STRUCT `region` begin alike."""
+    place.by = ("region", "a.b")
+    columns = Columns.of({"region.code": "VARCHAR", "region": "VARCHAR", "a.b": "BIGINT", "c.d": "BIGINT"})
+    if isinstance(place, DividedDelta):
+        columns = Columns.of({**{name: str(kind) for name, kind in columns}, "c": "STRUCT(d BIGINT)"})
+    destination = begun(place, 1)
+    for end, region in enumerate(("north", "south"), 1):
+        values = {"region.code": "X", "region": region, "a.b": end, "c.d": 100 * end, "c": {"d": end}}
+        known = {name: value for name, value in values.items() if name in columns.names()}
+        destination.commit(batch(place, destination.ledger()[1], {0: end}, columns, known))
+    assert [(row["region"], row["a.b"], row["c.d"]) for row in place.rows()] == [("north", 1, 100), ("south", 2, 200)]
+    if isinstance(place, DividedDelta):
+        log = (place.folder / "tweets" / "_delta_log").glob("0*.json")
+        added = [
+            action["add"] for path in sorted(log) for action in map(json.loads, path.read_text().splitlines()) if "add" in action
+        ]
+        stats = [json.loads(add["stats"]) for add in added]
+        assert [add["partitionValues"]["region"] for add in added] == ["north", "south"]
+        assert [(found["minValues"]["c.d"], found["maxValues"]["c.d"]) for found in stats] == [(100, 100), (200, 200)]
+    else:
+        assert place.iceberg().scan(row_filter="region = 'south'").to_arrow()["a.b"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize("unit", ["year", "month", "day", "hour"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.topic_tables import TopicTables
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import TopicId
-from resources.destinations.iceberg import Shared
+from resources.destinations.iceberg import Shared, SQLite
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.ledger_file import folder_of
 from resources.destinations.lakehouse.topics import KeyedTopicLakes, TopicLakes, TopicRegistry
@@ -301,3 +302,28 @@ def test_each_table_is_maintained_and_keeps_its_part_of_the_ledger(keyed: Any) -
 def test_a_pipeline_without_tables_has_nothing_to_maintain(place: Any) -> None:
     with pytest.raises(InvalidPipeline, match="nothing committed yet"):
         opened(place).maintain(Limits(), place.folder / "scratch")
+
+
+def test_a_dropped_table_is_missing_although_others_have_later_commits(place: Any) -> None:
+    """Delta's and Parquet's ledgers are in the folder of the table, so nothing there shows that it was read."""
+    destination = begun(opened(place))
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}))
+    destination.commit(commit(place, destination, {SHOP: 9}))
+    if isinstance(place, IcebergPlace):
+        SQLite(place.folder).opened(LocalFolder(place.folder)).drop_table(f"default.{TABLES[BLOG]}")
+    else:
+        shutil.rmtree(place.folder / TABLES[BLOG])
+    for ask in (destination.ledger, opened(place).ledger, lambda: proof(opened(place), True)):
+        with pytest.raises(LedgerMismatch, match=f"{TABLES[BLOG]}.* is missing"):
+            ask()
+
+
+def test_a_table_is_marked_by_the_next_run(place: Any) -> None:
+    """The mark is missing after a kill between commit and mark, and in folders of earlier versions."""
+    destination = begun(opened(place))
+    marks = place.folder / "_kpipe-topics" / folder_of("tweets") / "committed"
+    assert sorted(path.name for path in marks.iterdir()) == ["000001.json", "000002.json"]
+    shutil.rmtree(marks)
+    assert opened(place).ledger() == destination.ledger() and not marks.exists()
+    opened(place).record_state("running")
+    assert len(list(marks.iterdir())) == 2
