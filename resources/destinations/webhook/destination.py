@@ -250,7 +250,7 @@ class WebhookDestination:
         return self._book.unpublished(limit)
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """LetterMark commits as published; return those that this call marked."""
+        """Mark commits as published; return those that this call marked."""
         return self._book.published(batches)
 
 

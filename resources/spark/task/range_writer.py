@@ -20,28 +20,14 @@ from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.projection import Coordinate
-from resources.spark.task.record_columns import HEADERS, INSTANT, headers, instants, originals
+from resources.spark.task.record_columns import HEADERS, INSTANT, dead_letters, headers, instants, originals
 from resources.spark.task.repeated_records import copied, parts, within
 from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
 from resources.spark.task.task_spec import JobSpec, TableSpec
 
-__all__ = ["DEAD_LETTERS", "RangeOutput"]
+__all__ = ["RangeOutput"]
 
 _LAST_MS = (2**63 - 1) // 1000  # the largest that fits 64 bits in microseconds
-DEAD_LETTERS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", INSTANT),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("stage", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
-
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -264,7 +250,7 @@ class RangeOutput:
         if policy == "skip":
             self.filtered += len(held)
         else:
-            self._write_dead(held, stage, reasons)
+            self._dead.write(dead_letters(self._piece.source, held, stage, reasons, self._last))
 
     @_timed
     def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
@@ -342,22 +328,3 @@ class RangeOutput:
         if name == "_kafka_key":
             return held.column("key") if held is not None else pa.nulls(count, pa.binary())
         return headers(held) if held is not None else pa.nulls(count, HEADERS)
-
-    def _write_dead(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
-        count = len(held)
-        self._dead.write(
-            pa.table(
-                [
-                    pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count),
-                    pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count),
-                    pa.array([offset if offset >= 0 else None for offset in held.offsets], pa.int64()),
-                    instants(held.column("timestamp"), self._last),
-                    held.column("key"),
-                    held.value_array(),
-                    headers(held),
-                    pa.repeat(pa.scalar(stage, pa.string()), count),
-                    pa.array(list(reasons), pa.string()),
-                ],
-                schema=DEAD_LETTERS,
-            )
-        )
