@@ -250,7 +250,7 @@ class RangeOutput:
         if policy == "skip":
             self.filtered += len(held)
         else:
-            self._dead.write(dead_letters(self._piece.source, held, stage, reasons, self._last))
+            self._write_dead(held, stage, reasons)
 
     @_timed
     def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
@@ -328,3 +328,6 @@ class RangeOutput:
         if name == "_kafka_key":
             return held.column("key") if held is not None else pa.nulls(count, pa.binary())
         return headers(held) if held is not None else pa.nulls(count, HEADERS)
+
+    def _write_dead(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
+        self._dead.write(dead_letters(self._piece.source, held, stage, reasons, self._last))
