@@ -32,11 +32,11 @@ _TRIES = 3  # producers that another run may fence
 
 @dataclass(frozen=True)
 class Written:
-    """What a topic has received from a ledger.
+    """Count the dead letters that a topic has received from a ledger, and those that it lacks.
 
     Attributes:
-        records: number of records so far.
-        waiting: dead letters that it lacks.
+        records: number received.
+        waiting: number that it lacks.
     """
 
     records: int

@@ -38,13 +38,14 @@ from resources.destinations.sql.ledger.adopted import adopted_offsets
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
+from resources.destinations.sql.written_tables import WrittenTables
 
 __all__ = ["SqlDestination"]
 
 _E = TypeVar("_E", bound=Engine)
 
 
-class SqlDestination(PagedLetters, Generic[_E]):
+class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
     It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging` and `Traceable`.
@@ -159,24 +160,6 @@ class SqlDestination(PagedLetters, Generic[_E]):
         if None in known.values():
             self.store.read(read, None)
         return list(known.values())
-
-    def rows_of_tables(self) -> Mapping[str, int]:
-        """Return the number of rows of each table that was written; see `TopicTables`."""
-        nothing: dict[str, int] = {}
-        return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.pipeline), nothing)
-
-    def tables_written(self) -> Sequence[str]:
-        """Return the tables of a field's values that were written; see `FieldTables`."""
-        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.pipeline), list[str]())
-
-    def topics_written(self) -> Mapping[str, str]:
-        """Return the newest table of each topic; see `TopicTables`."""
-        nothing: dict[str, str] = {}
-        return self.store.read_ledger(lambda connection: multi_table.topics(connection, self.pipeline), nothing)
-
-    def topics_of_tables(self) -> Mapping[str, Sequence[str]]:
-        """Return the topics of which each table has rows; see `TopicTables`."""
-        return self.store.read_ledger(lambda connection: multi_table.topics_of_tables(connection, self.pipeline), {})
 
     # -- the ledger
 

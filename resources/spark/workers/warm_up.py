@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does before its first task: import what tasks run, and keep it out of garbage collection."""
+"""Import what tasks run into a Python worker of Spark before its first task, and keep it out of garbage collection."""
 
 from __future__ import annotations
 
