@@ -91,7 +91,8 @@ class _Delta:
         from deltalake import QueryBuilder
 
         query = f"SELECT {', '.join(map(quote, roots))} FROM t"
-        yield from map(pa.record_batch, QueryBuilder().register("t", self._table).execute(query))
+        # pyarrow reads the stream without the interpreter's lock, unlike deltalake's own iterator.
+        yield from pa.RecordBatchReader.from_stream(QueryBuilder().register("t", self._table).execute(query))
 
     def sql(self, coordinates: Coordinates) -> str:
         """See `OpenTable`."""

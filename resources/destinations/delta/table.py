@@ -169,7 +169,8 @@ class DeltaLake(DeltaTimeTravel, DeltaRemoval):
         except (DeltaError, NotImplementedError, ValueError):  # for example deletion vectors, which the query engine supports
             asked = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
             found = QueryBuilder().register("t", table).execute(f"SELECT {asked} FROM t")  # noqa: S608 - quoted
-            return pa.table(found.read_all())
+            # pyarrow reads the stream without the interpreter's lock; `found.read_all()` would stop all threads meanwhile.
+            return pa.RecordBatchReader.from_stream(found).read_all()
 
     def upkeep(self, state: DeltaState | None) -> None:
         """Write a checkpoint every `_CHECKPOINT` versions; best effort, and several writers do not conflict."""

@@ -65,7 +65,7 @@ def read(table: DeltaTable) -> pa.Table:
     except Exception as error:
         if "deletion" not in str(error).lower():
             raise
-        found = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+        found = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute("SELECT * FROM t")).read_all()
         views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
         return found.cast(pa.schema([field.with_type(views.get(field.type, field.type)) for field in found.schema]))
 
