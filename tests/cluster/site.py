@@ -168,7 +168,7 @@ class Site:
         self.started.append(process)
         return process
 
-    def run(self, *arguments: str, status: int = 0, within: float = 400, **more: str) -> str:
+    def run(self, *arguments: str, status: int = 0, within: float = 1600, **more: str) -> str:
         """`kpipe run` to its end; what it said."""
         found = self.start(*arguments, **more).wait(within)
         assert found == status, f"exit {found}\n{self.log.read_text()}"
