@@ -80,7 +80,7 @@ class DeadLetterTopic:
         assert isinstance(place, LetterPages)
         if self._topic is None:
             if not (registration := place.ledger()[0]) or not place.letter_page(None, 1, 1):
-                return  # without dead letters, brokers are not asked
+                return  # without dead letters, no request to the brokers
             from resources.destinations.dead_letter_topic import LetterTopic  # imported late: it loads the Kafka client
 
             self._topic = LetterTopic(self._pipeline, place, registration, os.environ)

@@ -32,7 +32,7 @@ _TRIES = 3  # producers that another run may fence
 
 @dataclass(frozen=True)
 class Written:
-    """What a topic has received from a ledger.
+    """Number of records that a topic has received from a ledger, and that it lacks.
 
     Attributes:
         records: number of records so far.
