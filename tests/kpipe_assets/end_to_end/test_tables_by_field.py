@@ -38,7 +38,6 @@ def test_values_of_a_field_with_a_kill_between_two_tables(kpipe: Any, topic: Any
     write(name, [*events("click", 0, 7, page="/"), "no json", '{"id": 1}', *hostile[5:]], 1)
     definition = {"table": "e_{field.type}", "max_tables": 3}
     kpipe.define("events", name, into=definition)
-    assert "7 rows of e_click, 20 rows of e_order, 11 dead letters" in kpipe("sql", "-e", "TEST PIPELINE events").stdout
     killed = kpipe.outside("run", "events", status=None, KPIPE_FAULT="commit.table:2:kill")
     assert killed.returncode == -signal.SIGKILL and tables(kpipe) == []
     batch, summary = kpipe.json("run", "events")
