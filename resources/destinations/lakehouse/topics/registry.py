@@ -2,7 +2,7 @@
 
 Each topic is a file with the next number, which exactly one run can create, so a missing file is noticed. It is written before
 the first commit to the topic's table; a topic whose table has no commit yet has no offsets. After the first commit, a file
-`committed/NUMBER` is written: the table's ledger may be in its folder, and is gone with it.
+`committed/NUMBER` is written: the table's ledger may be in its folder, and is deleted with it.
 """
 
 from __future__ import annotations
