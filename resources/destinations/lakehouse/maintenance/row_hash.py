@@ -1,7 +1,11 @@
 """Expressions of DuckDB whose hashes differ where the values of a column differ.
 
-DuckDB's `hash` alone does not: it has one result for NULL, an empty list and a list of one NULL. So it does for a NULL STRUCT
-and one of NULLs, for `[[1], [2]]` and `[[1, 2]]`, and for 0.0 and -0.0.
+DuckDB's `hash` alone has one result for these values:
+
+- NULL, `[]` and `[NULL]`
+- a NULL STRUCT, and one of NULLs
+- `[[1], [2]]` and `[[1, 2]]`
+- 0.0 and -0.0
 """
 
 from __future__ import annotations
