@@ -16,7 +16,7 @@ import pytest
 
 from kpipe import failpoints
 from kpipe.errors import InvalidPipeline
-from kpipe.failpoints import AUDITED, BY_TOPIC, MAINTAINED, POINTS
+from kpipe.failpoints import AUDITED, BY_TOPIC, LETTERS, MAINTAINED, POINTS
 from tests.survival.site import Site, passes
 
 #: Where a failure is tried each time; elsewhere in `make chaos`.
@@ -117,7 +117,7 @@ def test_the_page_names_every_point() -> None:
 def test_every_point_is_in_the_code_once() -> None:
     """Those of a commit once for databases, lakes, topics, dead letters that are tried again, clearing, and exchanged tables.
 
-    Those of a read once for topics, and once for files and tables.
+    Those of a read once for topics, and once for files and tables; those of the topic of dead letters once.
     """
     root = Path(__file__).parent.parent.parent
     files = {path for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py")}
@@ -125,7 +125,7 @@ def test_every_point_is_in_the_code_once() -> None:
     topics = {path for path in files if path.parts[-3:-1] == ("destinations", "kafka_sink")}
     other = {name: {path for path in files if path.name == f"{name}.py"} for name in ("clearing", "exchange", "splits")}
     replays = {path for path in files if path.name == "dead_letter_retry.py"}
-    assert sorted(_reached(files.difference(lakes, topics, replays, *other.values()))) == sorted(POINTS)
+    assert sorted(_reached(files.difference(lakes, topics, replays, *other.values()))) == sorted([*POINTS, *LETTERS])
     own = [point for point in POINTS if point.startswith("commit.") or point == "readback"]
     for family, more in ((lakes, (*AUDITED, *BY_TOPIC, *MAINTAINED)), (topics, ())):
         assert sorted(_reached(family)) == sorted([*own, *more])
