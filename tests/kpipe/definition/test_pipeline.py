@@ -78,7 +78,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "transaction_timeout_s": 300, "catalog": None, "catalog_name": None, "namespace": "default", "audit": {},
             "url": None, "body": None, "envelope": None, "headers": {}, "max_records": 1, "max_bytes": 1_048_576,
             "concurrency": 4, "timeout_s": 30, "retry_s": 120, "allow_hosts": [],
-            "partition_by": [], "maintenance": None,  # docs/adr/0064
+            "partition_by": [], "maintenance": None, "max_tables": None,  # docs/adr/0064, 0069
         },
         # docs/adr/0008: how the table is shown in Dagster
         "also": [],

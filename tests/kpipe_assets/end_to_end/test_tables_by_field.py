@@ -66,7 +66,7 @@ def test_values_of_a_field_with_a_kill_between_two_tables(kpipe: Any, topic: Any
         connection.execute("DELETE FROM e_click WHERE id = 3")
     problems = kpipe.json("verify", "events", status=1)[0]["problems"]
     assert {text.split(": ")[0] for text in problems} == {"table e_click", "table e_view"}
-    assert "table e_order" in kpipe("trace", "events", "0:3").stdout
+    assert "table e_order" in kpipe("trace", "events", f"{name}:0:3").stdout
     assert "RESET PIPELINE" in kpipe("sql", "-e", "TRUNCATE TABLE e_click", status=2).stderr
     kpipe("sql", "-e", "RESET PIPELINE events")
     assert kpipe.json("run", "events")[-1]["rows"] == 32
