@@ -66,7 +66,7 @@ class PostgresPlace(Place):
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
         described = self.sql(
             "SELECT attname, format_type(atttypid, atttypmod) AS type, col_description(attrelid, attnum) AS note"
-            " FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            " FROM pg_attribute WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped",
             table,
         )
         if not described:
