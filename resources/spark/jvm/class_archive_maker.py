@@ -108,7 +108,7 @@ def _dump(file: Path, home: Path) -> None:
 
 def main() -> int:
     """Make the archive, for the environment or in the folder that is named."""
-    if len(sys.argv) > 1:  # for a home, in the background; somebody waits for that of the environment
+    if len(sys.argv) > 1:  # for a home, in the background; an installation waits for that of the environment
         os.nice(_NICE)
     os.umask(0o022)  # what others may write to is not used
     os.environ[SWITCH] = "0"
