@@ -30,8 +30,10 @@ def metadata(
     """
     result: dict[PartitionId, dict[str, object]] = {}
     by_field = batch.routes is not None
-    also = of_also(tables) if all(len(write.counts) == len(batch.steps) for write in tables) else ()
-    also = tables if by_field else also
+    if by_field:
+        also = tables
+    else:
+        also = of_also(tables) if all(len(write.counts) == len(batch.steps) for write in tables) else ()
     others = listed(also)
     for step in batch.steps:
         lane = step.lane.key

@@ -18,8 +18,8 @@ from kpipe.tables.topic_tables import TopicTables
 __all__ = ["opened", "routed"]
 
 
-def opened(pipeline: Pipeline, destination: Destination, batch: Batch) -> Batch:
-    """Return the batch with the existing tables of the pipeline. Tables that were removed empty are found as new ones.
+def opened(pipeline: Pipeline, destination: Destination, batch: Batch) -> tuple[Batch, list[Columns]]:
+    """Return the batch with the existing tables of the pipeline, and their columns. Tables that were removed empty are left out.
 
     Raises:
         LedgerMismatch: a table is missing although rows were written to it.
@@ -27,8 +27,8 @@ def opened(pipeline: Pipeline, destination: Destination, batch: Batch) -> Batch:
     assert isinstance(destination, FieldTables) and isinstance(destination, TopicTables)  # validated with the definition
     routes = routes_of(pipeline, destination.tables_written())
     found = destination.columns_of(routes.names)
-    there = [name for name, columns in zip(routes.names, found, strict=True) if columns is not None]
-    return replace(batch, routes=routes.opened(there))
+    there = {name: columns for name, columns in zip(routes.names, found, strict=True) if columns is not None}
+    return replace(batch, routes=routes.opened(there)), list(there.values())
 
 
 def routed(

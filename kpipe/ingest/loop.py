@@ -257,8 +257,7 @@ class Ingest:
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
-        found = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
-        batch, columns, closed, reports = found
+        batch, columns, closed, reports = staged_for(self.pipeline, self.destination, self.stager, batch, self.on_event)
         where, when = (observed.snapshot, observed.ledger), (observed.began, observed.started_ms)
         return StagedBatch(with_tails(batch, reports), *where, columns, closed, reports, *when)
 

@@ -19,7 +19,7 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
-from kpipe.tables.topic_tables import batch_columns, batch_tables
+from kpipe.tables.topic_tables import TopicTables, batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
 __all__ = ["Observed", "Sampling", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
@@ -215,12 +215,16 @@ def staged_for(
 def _by_field(
     pipeline: Pipeline, destination: Destination, stager: Stager, batch: Batch, on_event: Callable[[Event], None]
 ) -> tuple[Batch, tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
-    batch = opened(pipeline, destination, batch)
-    have = [wanted(part, table, Columns) for part, table in batch_columns(pipeline, destination, batch)]
+    batch, there = opened(pipeline, destination, batch)
+    have = [wanted(part, table, Columns) for part, table in zip(batch_tables(pipeline, batch).parts, there, strict=True)]
     batch, new, reports = routed(batch, stager, have, on_event)
     if not new:
         return batch, *staged(pipeline, stager, batch, have, on_event, first=reports)
-    tables = batch_columns(pipeline, destination, batch)
+    parts = batch_tables(pipeline, batch).parts
+    assert isinstance(destination, TopicTables)  # validated with the definition
+    # Another program may have created a table that the ledger does not name.
+    added = destination.columns_of([part.into.table for part in parts[len(there) :]])
+    tables = list(zip(parts, (*there, *added), strict=True))
     samples = [*(Columns() for _ in have), *new.values()]
     columns = [wanted(part, table, partial(_same, sample)) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]

@@ -99,7 +99,7 @@ def test_the_record_is_unchanged_and_headers_say_what_failed(letters: Letters) -
 
 @pytest.mark.parametrize("point", failpoints.LETTERS)
 def test_a_producer_that_ends_in_its_transaction_repeats_nothing(letters: Letters, point: str) -> None:
-    """It is left as a killed process leaves it: with an open transaction, or a committed one that nobody has noted."""
+    """It is left as a killed process leaves it: with an open transaction, or a committed one that no run has recorded."""
     letters.read({0: 5, 1: 3})
     kept = letters.open()
     failpoints.arm(failpoints.Fault(f"{point}:1:raise"))

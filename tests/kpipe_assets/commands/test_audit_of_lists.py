@@ -1,4 +1,4 @@
-"""`kpipe audit` on a table with several rows of a record: they are told from duplicates by the column that numbers them."""
+"""`kpipe audit` on a table with several rows of a record: the column that numbers them distinguishes them from duplicates."""
 
 from __future__ import annotations
 
