@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+import kpipe_assets
 from kpipe_assets.dagster_server import LOCATION
 from kpipe_assets.dagster_server.session_processes import of_session
 
@@ -76,7 +77,7 @@ class Supervisor:
 
     def _code_server(self) -> None:
         # A proxy that starts the real code server: "Reload" in the UI starts a new one, and runs of the old one continue.
-        root = Path(__file__).resolve().parent.parent
+        root = Path(str(kpipe_assets.__file__)).resolve().parent.parent  # Dagster puts it on `sys.path`
         self._start(
             "code",
             *("kpipe_assets.dagster_server.code_server", "--socket", str(self._socket), "--module-name", self._module),

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -234,13 +234,10 @@ def _prove(root: Path) -> None:
 
 def code(home: Path) -> Path:
     """Return an archive of kpipe's own code, named by its content; it is created if it does not exist."""
-    root = Path(__file__).resolve().parent.parent.parent
-    files = sorted(
-        file for part in _PARTS for file in (root / part).rglob("*") if file.is_file() and "__pycache__" not in file.parts
-    )
+    files = {name: file for part in _PARTS for name, file in _modules(part)}
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.relative_to(root)}\0{file.stat().st_mode & 0o777}\0".encode() + file.read_bytes())
+    for name, file in sorted(files.items()):
+        digest.update(f"{name}\0{file.stat().st_mode & 0o777}\0".encode() + file.read_bytes())
     folder = home / "environment"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"code-{digest.hexdigest()[:12]}.tar.gz"
@@ -249,7 +246,15 @@ def code(home: Path) -> Path:
             tempfile.NamedTemporaryFile(dir=folder, prefix=".packing-", delete=False) as draft,
             tarfile.open(fileobj=draft, mode="w:gz", compresslevel=1) as archive,
         ):
-            for file in files:
-                archive.add(file, arcname=str(file.relative_to(root)))
+            for name, file in sorted(files.items()):
+                archive.add(file, arcname=name)
         Path(draft.name).replace(path)
     return path
+
+
+def _modules(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files of an installed package, by their path below the folder that contains it."""
+    folder = Path(str(import_module(package).__file__)).resolve().parent
+    for file in folder.rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield f"{package}/{file.relative_to(folder)}", file
