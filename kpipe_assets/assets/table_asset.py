@@ -24,8 +24,9 @@ from kpipe_assets.assets.topic_asset import source_keys, table_partitions
 from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
-from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer, run_cost
+from kpipe_assets.publishing.metadata import nothing_new, of_dead_letter_topic, of_table, of_work, rarer, run_cost
 from kpipe_assets.publishing.publisher import Publisher, materializations
+from kpipe_assets.runs.dead_letter_topic import last_written
 from kpipe_assets.runs.handover import Turn
 from kpipe_assets.runs.run_locks import at_work
 from kpipe_assets.runs.run_workers import orphaned
@@ -250,7 +251,8 @@ def _closing(
             describe(context, asset, {key: events.pop(key) for key in keys})
             # Partitions outside of this run may have unpublished commits, too.
             publish_events(context.instance, materializations(asset, events))
-            shown = {**of_table(run.destination, topics, at), **of_work(_done(run)), **whole.cost()}
+            letters = of_dead_letter_topic(last_written(run.home, run.pipeline))
+            shown = {**of_table(run.destination, topics, at), **of_work(_done(run)), **whole.cost(), **letters}
             yield dg.MaterializeResult(asset_key=asset, metadata=shown)
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "cost",
     "nothing_new",
     "observed",
+    "of_dead_letter_topic",
     "of_one",
     "of_publications",
     "of_table",
@@ -241,6 +242,16 @@ def of_work(work: Work) -> dict[str, Any]:
         **({"kpipe/spark_page": dg.MetadataValue.url(work.url)} if work.url else {}),
         **({"kpipe/hosts": dg.MetadataValue.table(rows)} if rows else {}),
     }
+
+
+def of_dead_letter_topic(written: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Build the metadata of `errors.topic` from what `last_written` returns; empty without it.
+
+    The error is not part of it: a run that ends with one publishes no closing event.
+    """
+    if written is None:
+        return {}
+    return {"kpipe/dead_letter_topic": str(written["topic"]), "kpipe/dead_letter_topic_records": int(written["records"])}
 
 
 def column_lineage(columns: Columns, topics: Sequence[dg.AssetKey]) -> dg.TableColumnLineage:

@@ -13,6 +13,7 @@ from kpipe.testing.memory import MemoryDestination
 from kpipe_assets.assets import table_asset as tables
 from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.runs.dead_letter_topic import DeadLetterTopic
 from kpipe_assets.runs.run_locks import is_running
 from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster
 
@@ -221,6 +222,18 @@ def test_events_show_the_cost_of_their_batches_and_of_the_run(world: World) -> N
     assert world.run().success
     again = world.events("1")[-1]
     assert (world.value(again, "kpipe/core_seconds"), world.value(again, "kpipe/run_rows_per_core_second")) == (0.0, 0.0)
+
+
+def test_the_closing_event_counts_the_dead_letters_in_their_topic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"kpipe/dead_letter_topic", "kpipe/dead_letter_topic_records"}
+    monkeypatch.setattr(DeadLetterTopic, "publish", lambda step: step._note({"records": 3, "error": ""}))
+    assert world.run().success
+    assert not names & set(world.events("1")[-1].metadata), "the definition has no such topic"
+    errors = world.pipeline.errors.model_copy(update={"topic": "tweets.dead"})
+    world.pipeline = world.pipeline.model_copy(update={"errors": errors})
+    assert world.run().success
+    event = world.events("1")[-1]
+    assert {world.value(event, name) for name in names} == {"tweets.dead", 3}
 
 
 def test_a_sensor_shows_the_cost_of_batches_of_a_run_outside_of_dagster(world: World) -> None:
