@@ -106,7 +106,8 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         fields["outer"] = fields["shape"] == "explode" and draw(st.booleans())
         fields["ordinality"] = bool(fields["shape"]) and draw(st.booleans())
         fields["connect"] = maybe(not fields["shape"], usual=False)
-        if not any(fields[name] for name in ("mapping", "typo", "connect")):
+        # A mapping reads no member that it does not name; a prepared default is read by one.
+        if not any(fields[name] for name in ("mapping", "typo", "connect")) and fields.get("prepared") != "default":
             fields["stamps"] = maybe("zone", "local", "text", usual="")
             fields["schema"] = "evolve" if fields["stamps"] else fields["schema"]
     alone = ("conflict", "program", "prepared", "mapping", "typo", "stamps")
