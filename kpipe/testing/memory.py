@@ -26,6 +26,7 @@ from kpipe.errors import (
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger, checksum, verify_checksum
 from kpipe.schema.columns import Columns
+from kpipe.testing.memory_recount import check_ranges, named_rows, part_of
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
 from kpipe.topics import Part, PartitionId, part
 from kpipe.verification.recount import Adopted, adopted
@@ -108,7 +109,7 @@ class MemoryDestination:
                 return Recount()
             left = {table for done, table in known.commits.values() if done.commit.totals.rows} - {self.table}
             tables = (self.table, *sorted(left))  # the others are left over from an earlier definition
-            return Recount({table: self._counted(table) for table in tables}, Counter(_part(row) for row in known.dead_letters))
+            return Recount({table: self._counted(table) for table in tables}, Counter(part_of(row) for row in known.dead_letters))
 
     def _counted(self, name: str) -> TableRecount:
         """Compare a table with the commits of all pipelines."""
@@ -123,16 +124,19 @@ class MemoryDestination:
         expected: Counter[Part] = Counter()
         for _, entry in writers:
             expected[part(entry.source, True)] += entry.counts.rows
+        told = {(pipeline, entry.source.topic) for pipeline, entry in writers}
+        if len({pipeline for pipeline, _ in writers}) == 1:
+            rows = named_rows(rows, [entry for _, entry in writers])
         wrong: list[tuple[Entry, int]] = []
         repeated: Counter[Part] = Counter()
-        told = {(pipeline, entry.source.topic) for pipeline, entry in writers}
-        named = all("_kafka_topic" in row for row in rows) and len({topic.name for _, topic in told}) == len(told)
-        if len(told) == 1 or named:
-            wrong, repeated = _ranges(rows, [entry for _, entry in writers], len(told) > 1)
+        problems: list[str] = []
+        with_topic = any("_kafka_topic" in row for row in rows) and len({topic.name for _, topic in told}) == len(told)
+        if len(told) == 1 or with_topic:
+            wrong, repeated, problems = check_ranges(rows, [entry for _, entry in writers], len(told) > 1)
         taken = (item for item in self.store.pipelines.values() if any(table == name for _, table in item.commits.values()))
         foreign = adopted(item.ledger for item in taken)
         mine = (row for row in rows if not _is_foreign(row, foreign))
-        return TableRecount(Counter(_part(row) for row in mine), expected, repeated, wrong)
+        return TableRecount(Counter(part_of(row) for row in mine), expected, repeated, wrong, problems=problems)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Read the rows of the view `kpipe_<name>`, newest first, with the columns that a fake supports."""
@@ -235,38 +239,12 @@ class MemoryDestination:
             )
 
 
-def _ranges(rows: Sequence[Row], entries: Sequence[Entry], multi_topic: bool) -> tuple[list[tuple[Entry, int]], Counter[Part]]:
-    """Return ranges with a wrong number of rows, and repeated offsets by partition; only if every row has an offset."""
-    held = Counter((_part(row) if multi_topic else int(row["_kafka_partition"]), row.get("_kafka_offset")) for row in rows)
-    blind = {number for number, offset in held if offset is None}
-    blind |= {part(entry.source, multi_topic) for entry in entries if entry.reread or entry.loose}  # there ranges overlap
-    wrong: list[tuple[Entry, int]] = []
-    repeated: Counter[Part] = Counter()
-    for entry in entries:
-        number = part(entry.source, multi_topic)
-        if number in blind:
-            continue
-        counts = [n for (at, offset), n in held.items() if at == number and offset is not None and offset in entry.range]
-        if sum(counts) != entry.counts.rows:
-            wrong.append((entry, sum(counts)))
-        if not entry.counts.given and sum(counts) > len(counts):
-            repeated[number] += sum(counts) - len(counts)
-    return wrong, repeated
-
-
 def _is_foreign(row: Row, foreign: Adopted) -> bool:
     """Return whether a row is at an offset that another loader had read before the pipeline began."""
     topics = {topic for topic, _ in foreign}
     topic = str(row.get("_kafka_topic", next(iter(topics)) if len(topics) == 1 else ""))
     offset = row.get("_kafka_offset")
     return offset is not None and offset < foreign.get((topic, int(row["_kafka_partition"])), 0)
-
-
-def _part(row: Row) -> Part:
-    """Return the partition of a row or a dead letter, from files of a worker or of the fake stager."""
-    number = int(row["partition"] if "partition" in row else row["_kafka_partition"])
-    topic = row.get("topic") if "partition" in row else row.get("_kafka_topic")
-    return f"{topic}:{number}" if topic else number
 
 
 def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]], multi_topic: bool) -> dict[str, Mapping[str, Any]]:

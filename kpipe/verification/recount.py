@@ -79,7 +79,8 @@ class TableRecount:
     Attributes:
         rows: rows of the table, by partition: TOPIC:NUMBER for rows that name their topic, else the number.
         expected_rows: rows of all pipelines that write the table, according to their ledgers, by partition.
-        duplicates: rows with the same topic, partition and offset as another one, by partition; empty if rows have no offset.
+        duplicates: rows that repeat an offset that was read once, by partition; empty if rows have no offset. Rows of offsets
+            that were read again are not among them.
         entries: ranges with a wrong number of rows, and the number found; not for tables with a key.
         exchanged: ranges with the right number of rows and records, but other rows.
         keeping: for a table with a key, whose ranges do not determine the rows.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 from kpipe.batch.batch import SETTLED, Counts, total
@@ -103,15 +103,12 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
     listed = list(tables.values()) if found.by_topic else [next(iter(tables.values()))]
     counted = (_summed(item.rows for item in listed), found.dead_letters, _summed(item.expected_rows for item in listed))
     rows, dead, expected = (dict(folded(values, multi_topic)) for values in counted)
-    again: set[Part] = set()
     for name in sorted({*by_part, *rows, *dead, *expected}, key=in_order):
         sources = by_part.get(name, [])
         mine = [entry for source in sources for entry in by_source[source]]
         counts = total(entry.counts for entry in mine)
         if dead.get(name, 0) != counts.dead_letters:
             problems.append(f"partition {name}: expected {counts.dead_letters} dead letters, found {dead.get(name, 0)}")
-        if any((entry.reread and not entry.cleared) or entry.loose for entry in mine) or _read_anew(ledger, sources):
-            again.add(name)
         partitions[str(name)] = {
             "ranges": [[r.start, r.end] for source in sources for r in _merged(ledger, source)],
             "span": sum(len(entry.range) for entry in mine if not entry.reread),
@@ -125,7 +122,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
         }
     for name, item in tables.items():
         of_table = f"table {name}: " if len(tables) > 1 or (found.by_topic and name) else ""
-        problems += [f"{of_table}{text}" for text in _table(item, again, multi_topic)]
+        problems += [f"{of_table}{text}" for text in _table(item, multi_topic)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
@@ -165,16 +162,10 @@ def _written(
     return {name: total(e.counts for source in mine for e in by_source[source]).rows for name, mine in by_part.items()}
 
 
-def _table(found: TableRecount, again: Collection[Part], multi_topic: bool) -> list[str]:
-    """Compare a table with the ledgers of the pipelines that write it.
-
-    Args:
-        found: the recount.
-        again: partitions of which offsets were read again, or will be, so that rows may repeat them.
-        multi_topic: see `audit`.
-    """
+def _table(found: TableRecount, multi_topic: bool) -> list[str]:
+    """Compare a table with the ledgers of the pipelines that write it; `multi_topic`: see `audit`."""
     rows, expected, repeated = (folded(values, multi_topic) for values in (found.rows, found.expected_rows, found.duplicates))
-    twice = sorted((name for name, number in repeated.items() if number and name not in again), key=in_order)
+    twice = sorted((name for name, number in repeated.items() if number), key=in_order)
     return [
         *_rows(rows, expected),
         *(f"partition {name}: {repeated[name]} rows repeat an offset" for name in twice),
@@ -318,19 +309,6 @@ def _repeated(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> 
 
 def _without(whole: RangeSet, gone: RangeSet) -> list[Range]:
     return [left for found in whole for left in gone.missing(found)]
-
-
-def _read_anew(ledger: Ledger, sources: Sequence[PartitionId]) -> bool:
-    """Return whether two topics of the same name have read the same offsets, so that rows do not identify their topic.
-
-    Their numbers are compared anyway.
-    """
-    return any(
-        a.topic.name == b.topic.name and x.overlaps(y)
-        for a, b in combinations(sources, 2)
-        for x in _merged(ledger, a)
-        for y in _merged(ledger, b)
-    )
 
 
 def _merged(ledger: Ledger, source: PartitionId) -> Sequence[Range]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from kpipe.batch.batch import Batch, Commit
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch
 from kpipe.ingest.at_most_once import claim
+from kpipe.interfaces import Destination
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LOST, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range
-from resources.testing.place import COLUMNS, Place, batch, live, source
+from kpipe.topics import TopicId
+from resources.testing.place import COLUMNS, COORDINATES, TOPIC, Place, arrow, batch, begin, live, source
 from resources.testing.state import begun, loaded, positions, proof
 
 __all__ = ["Counting"]
@@ -139,10 +142,7 @@ class Counting:
 
     def test_offsets_that_are_read_again_on_demand(self, place: Place) -> None:
         destination = loaded(place)
-        ledger = destination.ledger()[1]
-        changes, done = transitions.reread(ledger, source(0), 6)
-        steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
-        destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))
+        _reread(destination, 6)
         assert positions(destination) == {0: 6, 1: 5}
         assert proof(destination).ok, proof(destination).problems
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
@@ -152,6 +152,59 @@ class Counting:
         found = proof(destination)
         assert found.ok, found.problems
         assert (found.span, found.counts.rows, len(place.rows())) == (21, 21, 21)
+
+    @pytest.mark.parametrize("again", [3, 4, 6, 8, 11])
+    def test_a_lost_and_a_doubled_row_are_found_beside_offsets_that_were_read_again(self, place: Place, again: int) -> None:
+        """The number of the partition's rows stays the same: each offset that was read once must be there once."""
+        destination = loaded(place)
+        _reread(destination, 6)
+        destination.commit(batch(place, destination.ledger()[1], {0: 9}))
+        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+        assert proof(destination).ok, proof(destination).problems
+        place.double_row(0, again)  # two rows more of an offset that was read twice
+        if place.rows_go:
+            place.delete_row(0, 2)
+        assert not proof(destination).ok
+
+    def test_a_lost_and_a_doubled_row_are_found_where_each_reading_counts(self, place: Place) -> None:
+        destination = begun(place)
+        whole = batch(place, destination.ledger()[1], {0: 10, 1: 5})
+        destination.commit(replace(whole, kind="rows", changes=()))
+        again = batch(place, destination.ledger()[1], {0: 4})
+        destination.commit(replace(again, kind="rows", changes=()))
+        destination.commit(Commit("a" * 32, "tweets", again.changes, kind="advance"))
+        assert proof(destination).ok, proof(destination).problems
+        place.double_row(0, 8)
+        if place.rows_go:
+            place.delete_row(0, 9)
+        assert not proof(destination).ok
+
+    def test_offsets_of_a_topic_that_was_recreated_are_not_taken_for_doubles(self, place: Place) -> None:
+        destination = loaded(place)
+        anew = TopicId(TOPIC.cluster, "topic-id-2", TOPIC.name)
+        destination.commit(begin("tweets", (0,), topic=anew))
+        destination.commit(batch(place, destination.ledger()[1], {0: 7}, topic=anew))
+        assert proof(destination).ok, proof(destination).problems
+
+    @pytest.mark.parametrize("lost", [3, 10, 102])
+    def test_rows_from_before_a_topic_was_added(self, place: Place, lost: int) -> None:
+        """They name no topic, and are those of the only one then."""
+        destination, other = loaded(place), TopicId(TOPIC.cluster, "topic-id-2", "more")
+        destination.commit(begin("tweets", (0,), at=100, topic=other))
+        for topic, end in ((other, 105), (TOPIC, 12)):
+            commit = batch(place, destination.ledger()[1], {0: end}, topic=topic)
+            where, columns = commit.steps[0].range, {"_kafka_topic": pa.string(), **COORDINATES}
+            rows = [
+                {"id": at, "text": "x", "_kafka_topic": topic.name, "_kafka_partition": 0, "_kafka_offset": at}
+                for at in range(where.start, where.end)
+            ]
+            file = place.file(rows, pa.schema([*((name, arrow(kind)) for name, kind in COLUMNS), *columns.items()]))
+            destination.commit(replace(commit.writing(files=(file,)), multi_topic=True))
+        assert proof(destination, multi_topic=True).ok, proof(destination, multi_topic=True).problems
+        place.double_row(0, lost + 1)
+        if place.rows_go:
+            place.delete_row(0, lost)
+        assert not proof(destination, multi_topic=True).ok
 
     def test_rows_that_land_before_the_ledger(self, place: Place) -> None:
         """Test `delivery: at_least_once`: rows committed without their offsets may be read again; each read is counted."""
@@ -212,3 +265,16 @@ class Counting:
             destination.commit(base.writing(files=(place.staged(rows),)).stored({key: counts}))
         found = proof(destination)
         assert found.ok and found.counts.rows == 10
+        destination.commit(batch(place, destination.ledger()[1], {0: 7, 1: 7}))  # the program is removed by an edit
+        assert proof(destination).ok, proof(destination).problems
+        place.double_row(1, 4)
+        if place.rows_go:
+            place.delete_row(1, 5)
+        assert not proof(destination).ok
+
+
+def _reread(destination: Destination, start: int) -> None:
+    """Demand that partition 0 is read again from this offset on."""
+    changes, done = transitions.reread(destination.ledger()[1], source(0), start)
+    steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
+    destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))

@@ -233,7 +233,9 @@ class Oracle:
         found += [
             f"sent: the receiver has {place} {n} times" for place, n in sorted(often.items()) if n > 1 + books.demanded[place]
         ]
-        found += [f"sent: {place} was taken and has not landed" for place in sorted(often) if place not in read]
+        # An operator may demand again what has landed, and then leave it out.
+        unlanded = [place for place, n in sorted(often.items()) if place not in read and books.often(place) < n]
+        found += [f"sent: {place} was taken and has not landed" for place in unlanded]
         if self.keyed:
             shown_ever = {place for (place, _), n in books.shown.items() if n}
             found += self._newest(world, shown_ever) if shown_ever <= read else []

@@ -59,6 +59,8 @@ SMALL = (
     _named(_TWO, "a log that is cut, and SET OFFSETS REREAD", ends=((0, 4),),
            actors=((("run", 2),), (("cut", 0, 1), ("reread", 0, 1), ("run", 1)))),
     _named(_TWO, "a receiver of requests", sends=True, ends=((0, 4),), faults=FAULTS, budget=2),
+    _named(_TWO, "a receiver, and SET OFFSETS REREAD twice", sends=True, ends=((0, 3),),
+           actors=((("run", 2),), (("reread", 0, 1), ("reread", 0, 2)))),
     _named(_TWO, "a receiver, and a batch that is given up", sends=True, ends=((0, 4),),
            actors=((("run", 1), ("give_up", 1)), (("run", 1),)), faults=("kill", "killed", "unknown"), budget=1),
 )  # fmt: skip

@@ -17,8 +17,7 @@ from kpipe.verification.clearing import CLEARED
 from kpipe.verification.recount import Entry
 from resources.destinations.provenance import Written, bound, commit_info, decided, shares
 from resources.destinations.sql.ledger import ledger_table, multi_table, row_balance
-from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN
-from resources.destinations.sql.ledger.recount import entry_of
+from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
 from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, quote
 from resources.destinations.sql.store import Store

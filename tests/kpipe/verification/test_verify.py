@@ -10,7 +10,6 @@ import pytest
 from kpipe.batch.batch import Counts
 from kpipe.ledger.ledger import Lane
 from kpipe.offsets import Range
-from kpipe.run_events import Decisions
 from kpipe.verification.verify import Entry, Recount, TableRecount, audit
 
 World = Any
@@ -140,16 +139,6 @@ def test_flatmap_is_counted_by_the_records_given_to_the_program() -> None:
     counts = Counts(messages=10, rows=35, dead_letters=3, given=8, set_aside_before=1, filtered=1, gaps=2)
     assert counts.unaccounted(12) == 0
     assert counts.unaccounted(13) == 1
-
-
-def test_the_offsets_of_a_recreated_topic_are_not_taken_for_doubles(full: World) -> None:
-    full.topics.recreate()
-    full.topics.numbered(0, 6)
-    full.run(decisions=Decisions(on_new_topic="begin"))
-    repeated = recount(full, duplicates={0: 4})
-    assert audit(full.table.held, full.table.history(), repeated).ok
-    full.table.rows.pop()
-    assert not full.audit().ok
 
 
 def test_what_is_wrong_with_a_further_table_beyond_numbers_of_rows_is_found(full: World) -> None:

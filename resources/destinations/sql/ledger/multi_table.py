@@ -3,20 +3,23 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kpipe.batch.batch import Commit, Counts, Mark
 from kpipe.definition.table_template import field_of, fill, value_of
 from kpipe.errors import Fenced
+from kpipe.offsets import Range
+from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED
-from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD
+from kpipe.verification.verify import Entry
+from resources.destinations.ledger_rows import STATES, SUCCEEDED, UNREAD, made_entry
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
 __all__ = [
-    "ENTRY", "WRITTEN", "check_names", "former", "of_template", "rows", "settled", "targets", "topics", "topics_of_tables",
-    "write", "written",
+    "ENTRY", "WRITTEN", "check_names", "entry_of", "former", "of_template", "rows", "settled", "targets", "topics",
+    "topics_of_tables", "write", "written",
 ]  # fmt: skip
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
@@ -35,6 +38,15 @@ WRITTEN = (
     ' batch_latest_offset, closed_by, batch_state, 0, "rows", 0, 0, 0, records, 0, 0, 0, inserted, updated, deleted, ignored,'
     f" pipeline_name, seq, target_table, records, offsets FROM {TARGETS.sql})"
 )
+
+
+def entry_of(row: Sequence[Any], table: str = "", seq: int = 0) -> Entry:
+    """Return the range of a row with the columns `ENTRY`."""
+    batch, cluster, topic_id, topic, partition, start, end, closed_by, state, *counts = row
+    source = PartitionId(TopicId(cluster, topic_id, topic), partition)
+    return made_entry(batch, source, Range(start, end), Counts(*counts), closed_by, state, table, seq)
+
+
 _FATES = ("inserted", "updated", "deleted", "ignored")
 
 

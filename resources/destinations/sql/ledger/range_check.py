@@ -1,0 +1,198 @@
+"""Compare the rows of a table with the committed ranges, by the rows' offsets."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kpipe.topics import Part, part
+from kpipe.verification.clearing import CLEARED
+from kpipe.verification.verify import Entry
+from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
+from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.sql_dialect import Connection, Dialect
+
+__all__ = ["Compared", "check_ranges", "only_topic"]
+
+# The same order in every statement that numbers the ranges.
+_ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
+_SOURCE = "cluster_id, topic_id, topic, batch_source_partition_id"
+# Overlapping ranges (offsets that were read again, or with `at_least_once`) form one group, whose number is that of its first
+# range. It is cut at the ends of its ranges into pieces, which do not overlap; `cover` is the number of ranges of a piece.
+_GROUPS = f"""
+ kpipe_marked AS (SELECT r.*, max(batch_latest_offset) OVER (PARTITION BY {_SOURCE}
+   ORDER BY batch_earliest_offset, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM kpipe_read AS r),
+ kpipe_grouped AS (SELECT m.*, sum(CASE WHEN batch_earliest_offset < reached THEN 0 ELSE 1 END)
+   OVER (PARTITION BY {_SOURCE} ORDER BY batch_earliest_offset, id) AS nth FROM kpipe_marked AS m),
+ kpipe_members AS (SELECT g.*, min(id) OVER (PARTITION BY {_SOURCE}, nth) AS of_group FROM kpipe_grouped AS g),
+ kpipe_bounds AS (SELECT of_group, topic, batch_source_partition_id, place, sum(change) AS change FROM (
+   SELECT of_group, topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS change FROM kpipe_members
+   UNION ALL SELECT of_group, topic, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
+   GROUP BY of_group, topic, batch_source_partition_id, place),
+ kpipe_pieces AS (SELECT of_group, topic, batch_source_partition_id, place AS batch_earliest_offset,
+   lead(place) OVER (PARTITION BY of_group ORDER BY place) AS batch_latest_offset,
+   sum(change) OVER (PARTITION BY of_group ORDER BY place) AS cover FROM kpipe_bounds AS e),
+ kpipe_ranges AS (SELECT row_number() OVER (ORDER BY of_group, batch_earliest_offset) AS id, p.* FROM kpipe_pieces AS p
+   WHERE batch_latest_offset IS NOT NULL)"""
+
+
+@dataclass
+class Compared:
+    """How the rows of a table differ from the committed ranges.
+
+    Attributes:
+        wrong: ranges with another number of rows, each with this number.
+        exchanged: ranges with the right number of rows, but other offsets.
+        repeated: rows that repeat an offset that was read once, by partition.
+        problems: of offsets that were read several times, one sentence each.
+    """
+
+    wrong: list[tuple[Entry, int]] = field(default_factory=list)
+    exchanged: list[Entry] = field(default_factory=list)
+    repeated: dict[Part, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def only_topic(
+    connection: Connection, dialect: Dialect, table: str, names: Collection[str], rows: Mapping[Part, int]
+) -> str | None:
+    """Return the topic of the rows that name none: that of a pipeline that read one topic before it read several.
+
+    None: all rows name their topic, or several topics are possible.
+
+    Args:
+        connection: inside a read transaction.
+        dialect: of the database.
+        table: name of the table.
+        names: its columns, in lower case.
+        rows: rows of the table, by partition; a number: the rows do not name their topic.
+    """
+    unnamed = {number: count for number, count in rows.items() if isinstance(number, int) and count}
+    if TOPIC not in names or not unnamed:
+        return None
+    found = connection.execute(
+        'SELECT pipeline_name, cluster_id, topic_id, topic, batch_source_partition_id, seq, "rows"'
+        f' FROM {WRITTEN} AS w WHERE {dialect.same_name.format("target_table", "$1")} AND "rows" > 0 ORDER BY seq',
+        [table],
+    ).fetchall()
+    if not found or len({row[0] for row in found}) > 1:
+        return None
+    first = found[0][1:4]
+    later = min((row[5] for row in found if row[1:4] != first), default=None)
+    early: dict[int, int] = {}
+    for *_, number, seq, count in found:
+        if later is None or seq < later:
+            early[number] = early.get(number, 0) + count
+    return str(first[2]) if all(count <= early.get(number, 0) for number, count in unnamed.items()) else None
+
+
+def check_ranges(
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, names: Collection[str], only: str | None
+) -> Compared:
+    """Compare the rows of each committed range with the table.
+
+    Of overlapping ranges, all rows are compared together, and an offset that one of them alone contains must not be repeated.
+    A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
+    range may have no row with an offset at all.
+
+    Args:
+        connection: inside a read transaction.
+        dialect: of the database.
+        pipeline: its name.
+        table: name of the table.
+        names: its columns, in lower case.
+        only: see `only_topic`.
+    """
+    same = dialect.same_name.format
+    row = connection.execute(
+        "SELECT count(*), count(DISTINCT topic) FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
+        f" FROM {WRITTEN} AS w WHERE {same('target_table', '$1')}) AS readers",
+        [table],
+    ).fetchone()
+    assert row is not None
+    by_topic = row[0] > 1
+    if by_topic and TOPIC not in names:
+        return Compared()
+    twice = (
+        f" AND topic NOT IN (SELECT topic FROM {WRITTEN} AS x WHERE {same('target_table', '$2')}"
+        " GROUP BY topic HAVING count(DISTINCT (pipeline_name, cluster_id, topic_id)) > 1)"
+        if row[0] > row[1]
+        else ""
+    )
+    # Ranges from before the table was cleared have no rows in it.
+    since = (
+        f"seq > (SELECT coalesce(max(seq), 0) FROM {WRITTEN} AS g WHERE pipeline_name = $1 AND closed_by = '{CLEARED}'"
+        f" AND {same('target_table', '$2')})"
+    )
+    mine = f"pipeline_name = $1 AND {same('target_table', '$2')} AND {since}"
+    topic = "t._kafka_topic" if only is None else "coalesce(t._kafka_topic, $3)"
+    unplaced = f"SELECT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE t._kafka_offset IS NULL" + (
+        f" OR {topic} IS NULL" if by_topic else ""
+    )
+    # Pieces never overlap: only the last one that begins at or before an offset can contain it.
+    hits = dialect.hits.format(
+        table=dialect.name(table),
+        topic=f"AND {topic} = b.topic" if by_topic else "",
+        of_row=topic if by_topic else "''",
+        of_range="b.topic" if by_topic else "''",
+    )
+    if not dialect.sums:
+        hits = f"SELECT id, n, n - 1 AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed FROM ({hits}) AS h"
+    big = dialect.bigint
+    # These names do not hide a table of the user.
+    found = connection.execute(
+        f"WITH kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
+        f"   FROM {WRITTEN} AS w WHERE {mine} AND coalesce(closed_by, '') <> 'reread'"
+        f"   AND batch_latest_offset > batch_earliest_offset{twice}),{_GROUPS},"
+        f" kpipe_unplaced AS ({unplaced}),"
+        f" kpipe_hits AS ({hits}),"
+        f" kpipe_held AS (SELECT of_group, CAST(sum(n) AS {big}) AS held, CAST(sum(again) AS {big}) AS again,"
+        f"  CAST(sum(CASE WHEN cover = 1 THEN again ELSE 0 END) AS {big}) AS doubled, sum(summed) AS summed"
+        "  FROM kpipe_hits AS x JOIN kpipe_ranges AS p ON p.id = x.id GROUP BY of_group),"
+        f' kpipe_groups AS (SELECT of_group, count(*) AS readings, CAST(sum("rows") AS {big}) AS written,'
+        f"  CASE WHEN count(records) = count(*) THEN CAST(sum(records) AS {big}) END AS records,"
+        "  CASE WHEN count(offsets) = count(*) THEN sum(offsets) END AS offsets, max(batch_latest_offset) AS latest,"
+        "  max(CASE WHEN closed_by = 'given_up' THEN 1 ELSE 0 END) AS unsure FROM kpipe_members AS m GROUP BY of_group),"
+        f" kpipe_compared AS (SELECT {', '.join(f'b.{name}' for name in ENTRY.split(', '))}, b.seq, readings, latest, written,"
+        "  coalesce(held, 0) AS held, coalesce(again, 0) - (written - g.records) AS again,"
+        "  coalesce(summed, 0) - g.offsets AS off,"
+        "  CASE WHEN written = g.records THEN coalesce(doubled, 0) ELSE 0 END AS doubled,"
+        "  CASE WHEN b.batch_source_partition_id IN (SELECT number FROM kpipe_unplaced WHERE number IS NOT NULL)"
+        "   THEN 1 ELSE 0 END AS loose"
+        "  FROM kpipe_read AS b JOIN kpipe_groups AS g ON g.of_group = b.id LEFT JOIN kpipe_held AS h ON h.of_group = b.id"
+        "  WHERE unsure = 0)"
+        f" SELECT {ENTRY}, readings, latest, written, held, again, doubled FROM kpipe_compared AS c"
+        " WHERE (loose = 0 AND (held <> written OR off <> 0)) OR (loose = 1 AND held > written)"
+        " OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"
+        " OR (readings = 1 AND held <> 0 AND again <> 0) OR (readings > 1 AND doubled > 0)"
+        " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
+        [pipeline, table] if only is None or not by_topic else [pipeline, table, only],
+    ).fetchall()
+    compared = Compared()
+    for *values, readings, latest, written, held, again, doubled in found:
+        _add(compared, entry_of(values), by_topic, readings, latest, written, held, again, doubled)
+    return compared
+
+
+def _add(
+    compared: Compared, entry: Entry, by_topic: bool, readings: int, latest: int, written: int, held: int,
+    again: int | None, doubled: int,
+) -> None:  # fmt: skip
+    """Add the difference of a range, or of a group of overlapping ranges that begins with it."""
+    if readings == 1:
+        if held != written:
+            compared.wrong.append((entry, held))
+        if again is not None and again > 0:  # not counting rows of one record; None: the number of records is unknown
+            name = part(entry.source, by_topic)
+            compared.repeated[name] = compared.repeated.get(name, 0) + again
+        if held == written and not again:
+            compared.exchanged.append(entry)
+        return
+    where = f"{entry.source} [{entry.range.start}, {latest})"
+    if held != written:
+        compared.problems.append(f"{where}: {held} rows found, {written} committed by {readings} batches with offsets in common")
+    elif not doubled:
+        compared.problems.append(f"{where}: the {written} rows found are not those of {readings} batches with offsets in common")
+    if doubled:
+        compared.problems.append(f"{where}: {doubled} rows repeat an offset that was read once")
