@@ -26,13 +26,13 @@ _GROUPS = f"""
  kpipe_grouped AS (SELECT m.*, sum(CASE WHEN batch_earliest_offset < reached THEN 0 ELSE 1 END)
    OVER (PARTITION BY {_SOURCE} ORDER BY batch_earliest_offset, id) AS nth FROM kpipe_marked AS m),
  kpipe_members AS (SELECT g.*, min(id) OVER (PARTITION BY {_SOURCE}, nth) AS of_group FROM kpipe_grouped AS g),
- kpipe_bounds AS (SELECT of_group, topic, batch_source_partition_id, place, sum(change) AS change FROM (
-   SELECT of_group, topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS change FROM kpipe_members
+ kpipe_bounds AS (SELECT of_group, topic, batch_source_partition_id, place, sum(delta) AS delta FROM (
+   SELECT of_group, topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS delta FROM kpipe_members
    UNION ALL SELECT of_group, topic, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
    GROUP BY of_group, topic, batch_source_partition_id, place),
  kpipe_pieces AS (SELECT of_group, topic, batch_source_partition_id, place AS batch_earliest_offset,
    lead(place) OVER (PARTITION BY of_group ORDER BY place) AS batch_latest_offset,
-   sum(change) OVER (PARTITION BY of_group ORDER BY place) AS cover FROM kpipe_bounds AS e),
+   sum(delta) OVER (PARTITION BY of_group ORDER BY place) AS cover FROM kpipe_bounds AS e),
  kpipe_ranges AS (SELECT row_number() OVER (ORDER BY of_group, batch_earliest_offset) AS id, p.* FROM kpipe_pieces AS p
    WHERE batch_latest_offset IS NOT NULL)"""
 
