@@ -154,8 +154,7 @@ class ParquetFolder:
         schema = pa.schema([(name, kinds[name.lower()]) for name in names])
         found = [schema.empty_table()]
         for name in (*state.older, *state.newer):
-            with self._opened(name) as stream:
-                found.append(pq.read_table(stream, columns=list(names)))
+            found.append(self._columns(name, names))
         return pa.concat_tables(found, promote_options="default")
 
     def matching(self, state: _State, names: Sequence[str], where: Sequence[Condition], limit: int | None) -> pa.Table:
@@ -166,13 +165,16 @@ class ParquetFolder:
         for name in (*state.older, *state.newer):
             if limit is not None and count >= limit:
                 break
-            with self._opened(name) as stream:
-                file = pq.ParquetFile(stream)
-                table = file.read([name for name in schema.names if name in file.schema_arrow.names])
-            table = pa.concat_tables([schema.empty_table(), table], promote_options="default")
+            table = pa.concat_tables([schema.empty_table(), self._columns(name, schema.names)], promote_options="default")
             found.append(filtered(table, where, limit))
             count += found[-1].num_rows
         return pa.concat_tables(found).slice(0, limit).select(list(names))
+
+    def _columns(self, file: str, names: Sequence[str]) -> pa.Table:
+        """Read these columns of a file, without those that were added later."""
+        with self._opened(file) as stream:
+            parquet = pq.ParquetFile(stream)
+            return parquet.read([name for name in names if name in parquet.schema_arrow.names])
 
     def landed(self, state: _State, pipeline: str, seqs: Collection[int]) -> Mapping[int, Snapshot]:
         """Return nothing: readers of the folder always see all files; see `Table.landed`."""
