@@ -20,7 +20,8 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.topic_tables import TopicTables, of_topic
 from kpipe.topics import TopicSnapshot, in_order
-from kpipe.verification.verify import Audit, audit
+from kpipe.verification.evidence import gather
+from kpipe.verification.verify import Audit
 from kpipe_assets.assets.audit_checks import audit_results, audit_specs
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.topic_table_assets import topic_table_key, topics_with_tables
@@ -142,7 +143,8 @@ def evaluations(
         bounds: upper bounds.
     """
     parts = [*table_pipelines(pipeline), *(of_topic(pipeline, topic) for topic in with_tables)]
-    audited = cache(lambda: _audit_of(destination))
+    evidence = cache(lambda: gather(destination))
+    audited = cache(lambda: evidence().audit(pipeline.source.multi_topic))
 
     def columns(at: int) -> Columns | None:
         if with_tables and isinstance(destination, TopicTables):
@@ -151,7 +153,7 @@ def evaluations(
 
     return {
         "complete": lambda at: (
-            _complete(destination, pipeline.source.multi_topic) if not at else _complete_table(audited(), parts[at].into.table)
+            _complete_table(audited(), parts[at].into.table) if at else _complete(destination, evidence().ledger, audited())
         ),
         "published": lambda at: _published(instance, pipeline, home, destination, at),
         "lag": lambda _: _lag(destination, topics(), bounds.lag),
@@ -164,9 +166,7 @@ def _audit(passed: bool, summary: str, metadata: dict[str, Any]) -> Callable[[in
     return lambda _: (passed, _ERROR, summary, metadata)
 
 
-def _complete(destination: Destination, multi_topic: bool) -> Result:
-    _, ledger = destination.ledger()
-    result = audit(ledger, destination.history(), destination.recount(), multi_topic)
+def _complete(destination: Destination, ledger: Ledger, result: Audit) -> Result:
     records = [
         dg.TableRecord(
             {
@@ -197,11 +197,6 @@ def _complete(destination: Destination, multi_topic: bool) -> Result:
     if records:
         metadata["kpipe/partitions"] = dg.MetadataValue.table(records)
     return result.ok, _ERROR, summary, metadata
-
-
-def _audit_of(destination: Destination) -> Audit:
-    _, ledger = destination.ledger()
-    return audit(ledger, destination.history(), destination.recount())
 
 
 def _complete_table(result: Audit, table: str) -> Result:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from kpipe.adoption.origin import adopted_from
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.verification.verify import Audit, audit
+from kpipe.verification.evidence import gather
+from kpipe.verification.verify import Audit
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -21,11 +22,11 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
         InvalidPipeline: the pipeline has never committed.
     """
     destination = open_destination(pipeline, home)
-    uid, ledger = destination.ledger()
-    seen = home.seen(pipeline.name)
+    evidence, seen = gather(destination), home.seen(pipeline.name)
+    uid, ledger = evidence.registration, evidence.ledger
     if not uid and not seen.uid:
         raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
-    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.multi_topic)
+    result = evidence.audit(pipeline.source.multi_topic)
     if result.adopted:
         result = replace(result, adopted_from=adopted_from(destination, ledger))
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):

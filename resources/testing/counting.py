@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -227,6 +228,23 @@ class Counting:
         if place.rows_go:
             place.delete_row(1, 4)
             assert not proof(destination).ok
+
+    def test_a_table_that_is_verified_while_a_run_commits(self, place: Place) -> None:
+        """Ledger, history and table are compared in one state: no commit comes between."""
+        destination, writer = loaded(place), place.open()
+
+        def commit() -> None:
+            for end in range(11, 17):
+                writer.commit(batch(place, writer.ledger()[1], {0: end}, dead=[(0, end - 1)] if end % 2 else []))
+
+        with ThreadPoolExecutor(1) as pool:
+            committing = pool.submit(commit)
+            while not committing.done():
+                found = proof(destination)
+                assert found.ok, found.problems
+                assert sum(item["rows_found"] for item in found.partitions.values()) == found.counts.rows
+            committing.result()
+        assert proof(destination).counts.rows == 18
 
     def test_offsets_that_are_claimed_before_their_rows(self, place: Place) -> None:
         """Test `delivery: at_most_once`: claimed offsets are lost until their rows are committed; a claim ends once."""

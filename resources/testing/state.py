@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kpipe.interfaces import Destination
-from kpipe.verification.verify import Audit, audit
+from kpipe.verification.evidence import gather
+from kpipe.verification.verify import Audit
 from resources.testing.place import Place, batch, begin
 
 __all__ = ["begun", "loaded", "positions", "proof"]
@@ -13,7 +14,7 @@ __all__ = ["begun", "loaded", "positions", "proof"]
 
 def proof(destination: Destination, multi_topic: bool = False) -> Audit:
     """Compare ledger, history and table; `multi_topic`: the pipeline reads several topics."""
-    return audit(destination.ledger()[1], destination.history(), destination.recount(), multi_topic)
+    return gather(destination).audit(multi_topic)
 
 
 def positions(destination: Destination) -> dict[int, int]:

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kpipe.errors import LedgerMismatch
+from kpipe.verification.recount import Entry
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Item, Record, Segment, folder_of, mark
+from resources.destinations.ledger_rows import entry
 
-__all__ = ["extended", "find", "items"]
+__all__ = ["entries", "extended", "find", "items"]
 
 _TAIL_BYTES, _TAIL_COMMITS = 64 << 10, 64  # limits of the history in a ledger file before it becomes a segment
 _FANOUT = 16  # segments of one level that are merged into one of the next
@@ -41,6 +43,13 @@ def extended(folder: Folder, record: Record, item: Item) -> Record:
         gone += [(record.seq, segment.name) for segment in merged]
         level += 1
     return replace(record, tail=(), segments=tuple(segments), gone=tuple(gone))
+
+
+def entries(folder: Folder, record: Record) -> list[Entry]:
+    """Read every committed range, in order of commit; see `items`."""
+    names = ("cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset")
+    ordered = (sorted(item["ranges"], key=lambda row: tuple(row[name] for name in names)) for item in items(folder, record))
+    return [entry(row) for rows in ordered for row in rows]
 
 
 def items(folder: Folder, record: Record, newest_first: bool = False, after: int = 0) -> Iterator[Item]:

@@ -18,6 +18,7 @@ from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
+from kpipe.verification.evidence import Evidence
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.lakehouse import balance, commit_log
@@ -30,7 +31,7 @@ from resources.destinations.lakehouse.pipeline_state import Notes, marker
 from resources.destinations.lakehouse.provenance import Tracing
 from resources.destinations.lakehouse.row_count import count_again
 from resources.destinations.lakehouse.table_format import Overtaken, State, Table, Written, is_keyed
-from resources.destinations.ledger_rows import commit_row, entry, range_rows
+from resources.destinations.ledger_rows import commit_row, range_rows
 from resources.destinations.sql.ledger.history_tables import check_letters
 from resources.destinations.staged_file_check import Proven, Writes, check_totals, verify
 from resources.type_compatibility import COORDINATES, carried
@@ -267,14 +268,19 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
     def history(self) -> Sequence[Entry]:
         """Return every committed range of the pipeline, in order of commit."""
         _, record = self._look()
-        return [entry(row) for item in self._items(record) for row in _sorted(item)] if record is not None else []
+        return commit_log.entries(self.lake.ledger, record) if record is not None else []
 
     def recount(self) -> Recount:
         """Count rows and dead letters again, at one version of the table."""
+        return self.evidence().recount
+
+    def evidence(self) -> Evidence:
+        """Read ledger and history, and count rows and dead letters, at one version of the table."""
         state, record = self._look()
         if state is None or record is None:
-            return Recount()
-        return count_again(self.lake, self.table, self.pipeline, state, record, self._key(), self.describe())
+            return Evidence("", Ledger(self.pipeline))
+        found = count_again(self.lake, self.table, self.pipeline, state, record, self._key(), self.describe())
+        return Evidence(record.uid, record.ledger, commit_log.entries(self.lake.ledger, record), found)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
@@ -330,11 +336,6 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             left -= 1
             if left == 0:
                 return
-
-
-def _sorted(item: Item) -> list[Mapping[str, Any]]:
-    names = ("cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset")
-    return sorted(item["ranges"], key=lambda row: tuple(row[name] for name in names))
 
 
 def _enough(items: Iterable[Item], limit: int | None) -> Iterator[Item]:

@@ -152,10 +152,8 @@ class ParquetFolder:
         """Return the rows as Arrow, for counting."""
         kinds = {name.lower(): staged_type(kind) for name, kind in state.columns}
         schema = pa.schema([(name, kinds[name.lower()]) for name in names])
-        found = [schema.empty_table()]
-        for name in (*state.older, *state.newer):
-            found.append(self._columns(name, names))
-        return pa.concat_tables(found, promote_options="default")
+        files = (self._columns(name, names) for name in (*state.older, *state.newer))
+        return pa.concat_tables([schema.empty_table(), *files], promote_options="default")
 
     def matching(self, state: _State, names: Sequence[str], where: Sequence[Condition], limit: int | None) -> pa.Table:
         """Return these columns of the rows that match, from one file after the other; see `Table.matching`."""

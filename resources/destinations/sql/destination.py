@@ -17,6 +17,7 @@ from kpipe.provenance.facts import Facts, Found
 from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
+from kpipe.verification.evidence import Evidence
 from kpipe.verification.verify import Entry, Recount, TableRecount
 from resources.destinations.ledger_rows import clean
 from resources.destinations.sql import clearing, dead_letter_retry, provenance
@@ -32,7 +33,7 @@ from resources.destinations.sql.batch_commit import (
 from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.dead_letter_pages import PagedLetters
 from resources.destinations.sql.engine import Engine, TargetTable
-from resources.destinations.sql.ledger import history_tables, history_totals, multi_table, publications, views
+from resources.destinations.sql.ledger import history_tables, history_totals, ledger_table, multi_table, publications, views
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.adopted import adopted_offsets
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
@@ -182,19 +183,24 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
         return self.store.read_ledger(lambda connection: counting.entries(connection, self.pipeline), [])
 
     def recount(self) -> Recount:
-        """Count the tables and the dead letters in one read transaction.
+        """Count the tables and the dead letters in one read transaction."""
+        return self.evidence().recount
+
+    def evidence(self) -> Evidence:
+        """Read ledger and history, and count the tables and the dead letters, in one read transaction.
 
         Also count the tables that were loaded before an edit of the definition: their rows are in the ledger.
         """
 
-        def read(connection: Connection) -> Recount:
+        def read(connection: Connection) -> Evidence:
             store = self._as_written(connection)
             former = multi_table.former(connection, self.pipeline, [table.name for table in store.tables])
             tables = [*store.tables, *map(TargetTable, former)]
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
             found = {table.name: count(connection, table, exists) for table, exists in zip(tables, exist, strict=True)}
-            return Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic or store.by_field)
+            recount = Recount(found, counting.dead_letters(connection, self.pipeline), store.by_topic or store.by_field)
+            return Evidence(*ledger_table.read(connection, self.pipeline), counting.entries(connection, self.pipeline), recount)
 
         def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
             columns = self.engine.columns(connection, table.name) if exists else None
@@ -208,7 +214,7 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
             named, computed = (self.pipeline, table.name, self.store.table), table.rule.update if table.rule is not None else ()
             return replace(found, problems=counting.misplaced(connection, dialect, *named, columns, computed))
 
-        return self.store.read_ledger(read, Recount())
+        return self.store.read_ledger(read, Evidence("", Ledger(self.pipeline)))
 
     def _as_written(self, connection: Connection) -> Store:
         """Return the store with the tables that were written, if its name is a template."""
