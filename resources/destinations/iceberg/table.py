@@ -31,7 +31,7 @@ from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.data_files import append, location
+from resources.destinations.iceberg.data_files import append, check_new_names, location
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
@@ -136,6 +136,8 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         """Return the table's schema with these columns; see `Table.prepare`."""
         known = state.columns if state is not None else Columns()
         steps = widening(known, wanted if state is not None or wanted else _ALWAYS)
+        if state is not None:
+            check_new_names(state.table, [path for path, _ in steps], f"Iceberg {self.place}")
         columns = grown(known, steps)
         has = (parts_of(state.table) or ()) if state is not None else ()
         fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())

@@ -14,9 +14,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable, SchemaConflict
 from kpipe.failpoints import POINTS
-from kpipe.schema.columns import Columns
+from kpipe.schema.columns import BIGINT, Columns, Struct
 from resources.destinations import open_destination
 from resources.destinations.iceberg.transaction import OneAttempt
 from resources.home import Home
@@ -69,6 +69,30 @@ def test_rolled_back_table_takes_its_ledger_along(place: IcebergPlace) -> None:
     with place.iceberg().manage_snapshots() as manage:
         manage.rollback_to_snapshot(place.iceberg().metadata.snapshots[0].snapshot_id)
     assert positions(destination) == {0: 0, 1: 0} and place.rows() == []
+
+
+@pytest.mark.parametrize("change", ["rename", "drop", "drop a field"])
+def test_a_column_that_another_program_has_renamed_or_dropped_does_not_come_back(place: IcebergPlace, change: str) -> None:
+    """Its values are in older files, under its name: a new column of this name would show them."""
+    columns = Columns((*COLUMNS.items, ("s", Struct((("a", BIGINT), ("b", BIGINT))))))
+    values = {"id": 1, "text": "x", "s": {"a": 1, "b": 2}}
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 3}, columns=columns, values=values))
+    with place.iceberg().update_schema() as update:
+        if change == "rename":
+            update.rename_column("text", "note")
+        else:
+            update.delete_column("text" if change == "drop" else ("s", "b"))
+    before = place.rows()
+    name = "s.b" if change == "drop a field" else "text"
+    for _ in range(2):
+        with pytest.raises(SchemaConflict, match=f"column {name}: another program has renamed or dropped it") as caught:
+            destination.commit(batch(place, destination.ledger()[1], {0: 5}, columns=columns, values=values))
+        assert "schema: ignore" in caught.value.hint
+        assert place.rows() == before and positions(destination)[0] == 3
+    kept = Columns((("id", BIGINT), ("other", BIGINT)))
+    destination.commit(batch(place, destination.ledger()[1], {0: 5}, columns=kept, values={"id": 1, "other": 2}))
+    assert proof(destination).ok and len(place.rows()) == 5
 
 
 def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
