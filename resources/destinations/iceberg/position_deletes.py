@@ -7,14 +7,12 @@ would have to compare all rows with them.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import (
     DataFile,
@@ -33,6 +31,7 @@ from pyiceberg.table.update.snapshot import _ManifestMergeManager, _MergeAppendF
 from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.types import LongType, StringType
 
+from resources.destinations.lakehouse.durable_parquet import durable_writer
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import LiveFile
 from resources.table_partitions import Values
@@ -81,15 +80,13 @@ def write(folder: Folder, near: LiveFile, blocks: Iterator[pa.Table]) -> Deletes
     name = f"kpipe-{uuid.uuid4().hex}-deletes.parquet"
     rows, first, last, least, most = 0, "", "", 1 << 63, -1
     with folder.aside() as aside:
-        with pq.ParquetWriter(aside, _SCHEMA, compression="zstd") as out:
+        with durable_writer(aside, _SCHEMA, "zstd") as out:
             for block in blocks:
                 table = pa.table([block["path"].cast(pa.string()), block["position"]], schema=_SCHEMA)
                 out.write_table(table)
                 first, last = first or table["file_path"][0].as_py(), table["file_path"][-1].as_py()
                 places = table["pos"].to_numpy()
                 least, most, rows = min(least, int(places.min())), max(most, int(places.max())), rows + len(places)
-        with aside.open("rb") as written:
-            os.fsync(written.fileno())
         size = aside.stat().st_size
         folder.take(str(aside), name)
     return Deletes(name, size, rows, near.spec, near.values, (first, least), (last, most))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -18,6 +17,7 @@ from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import SchemaConflict, StagingFailed
 from kpipe.schema.columns import Columns
 from resources.destinations.arrow_types import cast, of_schema, owners, same
+from resources.destinations.lakehouse.durable_parquet import durable_writer
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.partitions import division
 from resources.destinations.sql.column_matching import matched
@@ -126,13 +126,11 @@ def bring_blocks(
         return []
     with folder.aside() as aside:
         rows = 0
-        with pq.ParquetWriter(aside, wanted, compression="snappy") as out:
+        with durable_writer(aside, wanted) as out:
             for block in chain((first,), blocks):
                 columns = [cast_column(block.column(at), field, f"batch {commit.id}") for at, field in enumerate(wanted)]
                 out.write_table(pa.table(columns, schema=wanted))
                 rows += len(block)
-        with aside.open("rb") as written:
-            os.fsync(written.fileno())
         with pq.ParquetFile(aside) as source:
             values = division(source, parts)
         if values is None:
@@ -152,9 +150,8 @@ def _taken_apart(folder: Folder, path: str, goal: pa.Schema, stem: str, commit: 
             name = f"{stem}-{at:05}.parquet"
             with folder.aside() as aside:
                 columns = [cast_column(rows.column(i), field, f"batch {commit.id}") for i, field in enumerate(goal)]
-                pq.write_table(pa.table(columns, schema=goal), aside, compression="snappy")
-                with aside.open("rb") as written:
-                    os.fsync(written.fileno())
+                with durable_writer(aside, goal) as out:
+                    out.write_table(pa.table(columns, schema=goal))
                 folder.take(str(aside), name)
             found.append(file_facts(folder, name, rows.num_rows, values))
     return found
@@ -165,14 +162,12 @@ def _written_anew(folder: Folder, file: Proven, goal: pa.Schema, name: str, comm
         with (
             opened(file.path) as stream,
             pq.ParquetFile(stream) as source,
-            pq.ParquetWriter(aside, goal, compression="snappy") as out,
+            durable_writer(aside, goal) as out,
         ):
             for at in range(source.num_row_groups):
                 table = source.read_row_group(at)
                 columns = [cast_column(table.column(i), field, f"batch {commit.id}") for i, field in enumerate(goal)]
                 out.write_table(pa.table(columns, schema=goal))
-        with aside.open("rb") as written:
-            os.fsync(written.fileno())
         folder.take(str(aside), name)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, ListOf, MapOf, Scalar, Struct, Type
@@ -26,6 +25,7 @@ from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.arrow_types import cast
 from resources.destinations.duckdb.upsert import DUPLICATES, merge
+from resources.destinations.lakehouse.durable_parquet import durable_writer
 from resources.destinations.lakehouse.keyed.key_index import KeyIndex
 from resources.destinations.lakehouse.keyed.matched_rows import AT, FILE, MATCHED, MatchedRows
 from resources.destinations.lakehouse.live_files import Deleting, LiveFile
@@ -254,7 +254,7 @@ class MergeSession:
         names = ", ".join(map(quote, LETTERS.names))
         found = self.connection.sql(f"SELECT {names} FROM ({sql})", params=[list(topics), list(numbers)])
         path, rows = self._aside / "duplicates.parquet", 0
-        with pq.ParquetWriter(path, LETTERS) as writer, found.to_arrow_reader(_ROWS) as reader:
+        with durable_writer(path, LETTERS) as writer, found.to_arrow_reader(_ROWS) as reader:
             for block in reader:
                 writer.write_table(pa.Table.from_batches([block]).cast(LETTERS))
                 rows += len(block)
