@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe.definition.lakehouse_options import Part
-from kpipe.errors import DestinationError
+from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.arrow_types import owners
 from resources.table_partitions import Values, apart
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["agreed", "division"]
 
@@ -69,6 +70,7 @@ def agreed(has: Sequence[Part], wanted: Sequence[Part], fresh: bool, known: Coll
 
     Raises:
         DestinationError: the table has other partition columns.
+        SchemaConflict: the first rows lack such a column. They would make a table without partitions, for good.
     """
     names = {name.lower(): name for name in known}
     spelled = tuple(Part(names.get(part.column.lower(), part.column), part.unit) for part in wanted)
@@ -85,4 +87,10 @@ def agreed(has: Sequence[Part], wanted: Sequence[Part], fresh: bool, known: Coll
             f"{place}: into.partition_by is {', '.join(map(str, wanted))}: the table has rows and is not partitioned",
             "remove into.partition_by, or choose another table: existing rows are not rewritten",
         )
-    return spelled if all(part.column.lower() in names for part in wanted) else ()
+    absent = [part.column for part in wanted if part.column.lower() not in names]
+    if absent and (payload := [name for name in known if name not in COORDINATES.names()]):
+        raise SchemaConflict(
+            f"{place}: into.partition_by: no column {', '.join(absent)}: the first rows have {', '.join(payload)}",
+            "correct into.partition_by; or declare the column (columns), if later records have it",
+        )
+    return () if absent else spelled

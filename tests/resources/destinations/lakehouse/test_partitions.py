@@ -220,6 +220,22 @@ def test_what_cannot_be_is_refused(place: Any, tmp_path: Path) -> None:
         destination.commit(batch(real, destination.ledger()[1], {0: 2}, REAL, {"x": 0.5, "y": 1}))
 
 
+@pytest.mark.parametrize("kind", [DeltaPlace, IcebergPlace])
+def test_first_rows_without_the_column_make_no_table_for_good(tmp_path: Path, kind: Any) -> None:
+    """They would make it without partitions, which later batches cannot change. Offsets alone need no column."""
+    place = PLACES["delta" if kind is DeltaPlace else "iceberg"](tmp_path)
+    place.by = ("country",)
+    destination = begun(place, partitions=1)
+    few = Columns.of({"id": "BIGINT"})
+    for _ in range(2):
+        with pytest.raises(SchemaConflict, match="no column country: the first rows have id") as caught:
+            destination.commit(batch(place, destination.ledger()[1], {0: 2}, few, {"id": 1}))
+        assert "declare the column" in caught.value.hint
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}, COLUMNS, {"id": 1, "country": "de"}))
+    destination.commit(batch(place, destination.ledger()[1], {0: 4}, few, {"id": 1}))
+    assert len(place.rows()) == 4 and proof(destination).ok
+
+
 def test_delta_cannot_tell_an_empty_text_from_null(tmp_path: Path) -> None:
     place = DividedDelta(tmp_path)
     destination = begun(place, 1)
