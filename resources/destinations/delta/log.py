@@ -219,25 +219,25 @@ class DeltaState:
             LedgerMismatch: the table was restored, or the lanes in the log differ from the ledger file.
         """
         self._check_lanes(record)
-        restored: int | None = None
-        mine = record.base + 1
+        mine, whole, restored = record.base + 1, False, ""
+        has = {}  # versions that contain the rows of that commit; a restore brings back the rows of a version
         for version in range(record.base + 1, self.version + 1):
             data = self._folder.read(entry_name(version))
-            if data is None:
-                continue  # cleaned up, after a month
-            for action in map(json.loads, data.splitlines()):
+            whole = whole or data is None  # cleaned up, after a month
+            for action in map(json.loads, (data or b"").splitlines()):
                 if action.get("txn", {}).get("appId") == transaction(record.pipeline, "record"):
-                    mine = version
+                    mine, whole = version, True
                 said = action.get("commitInfo", {})
                 if said.get("operation") == "RESTORE":
                     to = (said.get("operationParameters") or {}).get("version")
-                    restored = int(to) if to is not None else -1
-        if restored is not None and restored < mine:
-            what = f"version {restored}" if restored >= 0 else "an earlier time"
+                    whole = to is not None and has.get(int(to), False)
+                    restored = f"version {to}" if to is not None else "an earlier time"
+            has[version] = whole
+        if not whole:
             raise LedgerMismatch(
-                f"pipeline {record.pipeline}: {self._folder.place} was restored to {what}, before the pipeline's last commit"
+                f"pipeline {record.pipeline}: {self._folder.place} was restored to {restored}, without the pipeline's last commit"
                 f" (version {mine}): rows recorded in the ledger are missing from the table",
-                f"restore it to version {mine} or later; or start again with another pipeline name",
+                f"restore it to version {mine}; or start again with another pipeline name",
             )
 
     def _check_lanes(self, record: Record) -> None:

@@ -186,7 +186,8 @@ class DeltaLake(DeltaTimeTravel, DeltaRemoval):
                 "timestamp": int(time.time() * 1000),
                 "operation": "MERGE" if replaces else "WRITE" if state is not None else "CREATE TABLE",
                 "operationParameters": {} if replaces else {"mode": "Append"},
-                "isBlindAppend": not replaces,
+                # Rows with a key depend on the keys that were there: other writers must see that they read the table.
+                "isBlindAppend": not replaces and record.balance is None,
                 "engineInfo": "kpipe",
                 "kpipe": json.dumps(said),
             }

@@ -126,6 +126,25 @@ def test_restored_table_is_noticed_and_going_forward_again_is_fine(place: DeltaP
     assert len(place.rows()) == 27
 
 
+def test_a_restore_to_a_restored_version_does_not_hide_it(place: DeltaPlace) -> None:
+    destination = loaded(place)
+    before, foreign = place.delta().version(), pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]})
+    destination.commit(batch(place, destination.ledger()[1], {0: 20}))
+    after = place.delta().version()
+    place.delta().restore(before)
+    write_deltalake(str(place.folder / "tweets"), foreign, mode="append", schema_mode="merge")
+    place.delta().restore(after + 1)  # the state without the rows, by its later number
+    with pytest.raises(
+        LedgerMismatch, match=f"restored to version {after + 1}, without .* last commit .version {after}"
+    ) as caught:
+        destination.ledger()
+    assert f"restore it to version {after}; or" in caught.value.hint
+    place.delta().restore(after)
+    write_deltalake(str(place.folder / "tweets"), foreign, mode="append", schema_mode="merge")
+    place.delta().restore(after + 4)  # a version with the rows, and others
+    assert positions(destination) == {0: 20, 1: 5} and proof(destination).ok
+
+
 def test_erased_transactions_are_no_fresh_start(place: DeltaPlace) -> None:
     """The same folder with a new log, as after a table was written over by CREATE OR REPLACE."""
     destination = loaded(place)
