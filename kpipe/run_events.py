@@ -40,7 +40,7 @@ class Seen:
 
     Attributes:
         uid: id of the pipeline's registration; "" before the first commit.
-        seq: highest sequence number seen.
+        seq: highest number of a commit seen (`Ledger.age`).
         save: called after every change.
         forget: called when an older or another ledger was accepted; the home forgets ledgers that replaced it.
     """

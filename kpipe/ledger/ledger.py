@@ -68,12 +68,19 @@ class Ledger:
         seq: sequence number of the last commit; 0 before the first.
         lanes: by key.
         dead_letters: dead letters so far, for the pipeline's limit.
+        of_tables: commits of all tables together, where each has a ledger of its own; 0: there is one ledger.
     """
 
     pipeline: str
     seq: int = 0
     lanes: Mapping[tuple[PartitionId, int], Lane] = field(default_factory=dict)
     dead_letters: int = 0
+    of_tables: int = 0
+
+    @property
+    def age(self) -> int:
+        """Number that each commit makes larger, and that is smaller after any table was restored to an earlier state."""
+        return self.of_tables or self.seq
 
     @cached_property
     def _by_source(self) -> Mapping[PartitionId, tuple[Lane, ...]]:

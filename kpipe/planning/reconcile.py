@@ -89,16 +89,16 @@ class Survey:
             LedgerMismatch: the ledger is missing, replaced or older than before.
         """
         uid, ledger = self.destination.ledger()
-        if not self.seen.uid or (uid == self.seen.uid and ledger.seq >= self.seen.seq):
-            self.seen.note(uid, ledger.seq)
+        if not self.seen.uid or (uid == self.seen.uid and ledger.age >= self.seen.seq):
+            self.seen.note(uid, ledger.age)
             return ledger
         name = self.pipeline.name
         if self.decisions.on_older_ledger == "accept":
             if uid:
-                note = f"accepted at {ledger.seq}, {self.seen.seq} had been seen; {self.decisions.who}"
+                note = f"accepted at {ledger.age}, {self.seen.seq} had been seen; {self.decisions.who}"
                 ledger = self.decide("accept_ledger", (), note)
                 uid = self.seen.uid = self.destination.ledger()[0]
-            self.seen.accept(uid, ledger.seq)
+            self.seen.accept(uid, ledger.age)
             return ledger
         where = self.destination.describe()
         if not uid:
@@ -106,7 +106,7 @@ class Survey:
         elif uid != self.seen.uid:
             what = f"pipeline {name}: the ledger in {where} is not the ledger that this home has seen"
         else:
-            what = f"pipeline {name}: the ledger in {where} is too old: expected commit {self.seen.seq}, found {ledger.seq}"
+            what = f"pipeline {name}: the ledger in {where} is too old: expected commit {self.seen.seq}, found {ledger.age}"
         raise LedgerMismatch(
             f"{what}; the destination was replaced or restored",
             "restore the destination; or undo the change of `into` (the ledger of a lake is in its table: another table needs"
@@ -203,7 +203,7 @@ class Survey:
             check_change(self.pipeline, self.destination.ledger()[1], changes)
         self.commit_only(kind, changes, note, steps, batch)
         uid, ledger = self.destination.ledger()
-        self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
+        self.seen.note(uid, max(ledger.age, self.seen.seq) if kind != "accept_ledger" else ledger.age)
         self.on_event(Event("decided", text=note, ledger=ledger))
         return ledger
 

@@ -132,7 +132,7 @@ class TopicLakes(TopicTracing):
         found = self.seen()
         record = self._merged(found)
         self._seq = record.seq
-        return (record.uid if found else ""), record.ledger
+        return (record.uid if found else ""), replace(record.ledger, of_tables=sum(seen.record.seq for seen in found))
 
     def _merged(self, found: Sequence[Seen]) -> Record:
         return merged(self.pipeline, self.registry.uid(), self.template, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,10 @@ from kpipe.batch.batch import Batch, Counts, Piece, RangeReport, StagedFile
 from kpipe.batch.table_write import TableReport
 from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import DestinationBusy, InvalidPipeline
+from kpipe.errors import DestinationBusy, InvalidPipeline, LedgerMismatch
 from kpipe.ingest.loop import Ingest
 from kpipe.planning.seek import forget
-from kpipe.run_events import Seen
+from kpipe.run_events import Decisions, Seen
 from kpipe.schema.columns import Columns
 from kpipe.schema.inference import infer
 from kpipe.tables.topic_tables import batch_tables
@@ -174,6 +175,26 @@ def test_topics_appear_and_columns_grow(site: Site) -> None:
     destination: Any = open_destination(site.pipeline, site.home)
     names = [columns.names() for columns in destination.columns_of(["raw_b_x", "raw_c"])]
     assert names == [("price", "extra"), ("id", "more")]
+
+
+def test_a_table_that_was_restored_stops_the_pipeline_until_an_operator_decides(site: Site, tmp_path: Path) -> None:
+    """Also if another table has the newest commit."""
+    table, backup = site.home.data / "parquet" / "raw_a", tmp_path / "backup"
+    site.topics.produce(0, {"id": 1}, topic="a")
+    site.topics.produce(0, {"price": 1.5}, topic="b.x")
+    site.run()
+    shutil.copytree(table, backup)
+    for topic in ("a", "b.x"):
+        site.topics.produce(0, {"id": 2}, topic=topic)
+        assert site.run() == 1
+    shutil.rmtree(table)
+    shutil.copytree(backup, table)
+    for _ in range(2):
+        with pytest.raises(LedgerMismatch, match="is too old"):
+            site.run()
+    assert site.run(decisions=Decisions(on_older_ledger="accept")) == 1
+    assert site.rows() == site.expected() and site.run() == 0
+    site.proof()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "duckdb"])
