@@ -88,6 +88,11 @@ PINNED: dict[str, Example] = {
     "duckdb: WHERE is not true of a record without the mapped members": Example(
         Definition(mapping=True, parse="fail", where=True), (((_plain(2), Item("broken", 9), _plain(2)),),), (RUN,)
     ),
+    "duckdb: a backfill may not read a row behind its tombstone": Example(
+        Definition("duckdb", conflict="replace", on_null="delete"),
+        (((_plain(4), *(Item("tombstone", key=key) for key in range(4))),),),
+        (Event("run", fault="kill:plan.frozen:1"), Event("set_offsets", share=0.5), RUN, Event("backfill"), RUN),
+    ),
     "duckdb: an expression counts what a backfill reads": Example(
         Definition(conflict="count", prepared="default"),
         (((_plain(7),),),),
