@@ -94,7 +94,7 @@ def name_columns(change: Transaction) -> None:
 
 
 def check_new_names(table: Table, added: Iterable[Path], where: str) -> None:
-    """Check that no new column has the name of an earlier one that another program renamed or dropped.
+    """Check that no new column has the name of a column that another program renamed or dropped.
 
     Files with names but no field ids would show their values in the new column: libraries give a name in
     `schema.name-mapping.default` to the newest column (spec, "Column Projection"; pyiceberg 0.12 does the same).

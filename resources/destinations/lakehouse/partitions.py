@@ -70,7 +70,7 @@ def agreed(has: Sequence[Part], wanted: Sequence[Part], fresh: bool, known: Coll
 
     Raises:
         DestinationError: the table has other partition columns.
-        SchemaConflict: the first rows lack such a column. They would make a table without partitions, for good.
+        SchemaConflict: the first rows lack such a column. They would make a table without partitions permanently.
     """
     names = {name.lower(): name for name in known}
     spelled = tuple(Part(names.get(part.column.lower(), part.column), part.unit) for part in wanted)

@@ -39,7 +39,7 @@ _GROUPS = f"""
 
 @dataclass
 class Compared:
-    """How the rows of a table differ from the committed ranges.
+    """List differences between the rows of a table and the committed ranges.
 
     Attributes:
         wrong: ranges with another number of rows, each with this number.
@@ -130,7 +130,7 @@ def check_ranges(
     unplaced = f"SELECT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE t._kafka_offset IS NULL" + (
         f" OR {topic} IS NULL" if by_topic else ""
     )
-    # Pieces never overlap: only the last one that begins at or before an offset can contain it.
+    # Pieces never overlap: only the last piece that begins at or before an offset can contain it.
     hits = dialect.hits.format(
         table=dialect.name(table),
         topic=f"AND {topic} = b.topic" if by_topic else "",
