@@ -17,7 +17,7 @@ __all__ = ["beginnings", "check_bounds", "fixed_start", "moments"]
 def beginnings(
     wanted: Source, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot, fresh: Sequence[PartitionId]
 ) -> list[LaneChange]:
-    """Make the first lanes of partitions that are not in the ledger.
+    """Make the first lanes of partitions that are not in the ledger, and continue retired ones that are back.
 
     `start` applies when a topic's name is new to the ledger, `end` when its id is new. Later partitions begin at their
     log start; in a bounded pipeline they are beyond its end, and nothing of them is read. The same applies to topics that
@@ -28,7 +28,7 @@ def beginnings(
         topics: used to look up offsets by timestamp.
         ledger: the committed ledger.
         snapshot: the broker offsets.
-        fresh: the new partitions.
+        fresh: the partitions that are not read (`arrivals`).
 
     Raises:
         InvalidPipeline: `start` or `end` contain offsets or partitions that do not exist, or contradict each other.
@@ -45,6 +45,9 @@ def beginnings(
         raise InvalidPipeline(f"source.end gives no offset for {', '.join(open_ended)}", "add one for every partition")
     changes: list[LaneChange] = []
     for item in fresh:
+        if ledger.of(item):
+            changes += transitions.resume(ledger, item)
+            continue
         log_start = snapshot.partitions[item].log_start
         start = starts.get(item, log_start)
         end = None if wanted.end is None else ends.get(item, log_start)
