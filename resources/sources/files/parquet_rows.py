@@ -18,7 +18,7 @@ from resources.sources.connector import Split
 from resources.sources.files.content import Content
 from resources.sources.json_rows import json_rows
 
-__all__ = ["count_rows", "inspect_rows", "read_rows"]
+__all__ = ["count_rows", "inspect_rows", "read_rows", "schema_of"]
 
 _TAIL = 64 << 10
 _ROWS = 8192
@@ -45,6 +45,16 @@ def count_rows(name: str, content: Content) -> int:
     """
     with _opened(name, content) as file:
         return int(file.metadata.num_rows)
+
+
+def schema_of(name: str, content: Content) -> pa.Schema:
+    """Return names and types of the columns.
+
+    Raises:
+        ReadFailed: it is not a Parquet file.
+    """
+    with _opened(name, content) as file:
+        return file.schema_arrow
 
 
 def read_rows(

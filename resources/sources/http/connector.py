@@ -13,6 +13,7 @@ import pyarrow as pa
 from kpipe.definition.source import SourceHttp
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.connector import Split
@@ -69,6 +70,10 @@ class HttpConnector:
     def header(self, name: str) -> tuple[str, ...] | None:
         """See `Connector`: records have the names of their members."""
         return None
+
+    def columns(self, name: str) -> Columns:
+        """See `Connector`: JSON has no types."""
+        return Columns()
 
     def splits(self) -> Sequence[Split]:
         """See `Connector`. An empty list has no split."""

@@ -14,10 +14,12 @@ import pyarrow as pa
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.destinations.sql.sql_dialect import quote
 from resources.duckdb_engine.file_connection import Database
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.exact_numbers import of_names
 from resources.sources.json_rows import json_rows
 from resources.sources.tables.open_table import OpenSource, TableState
 
@@ -43,6 +45,11 @@ class _Table:
         if empty or (lowest is not None and lowest < 0):
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {'NULL' if empty else lowest}")
         return TableState("", 0 if highest is None else highest + 1)
+
+    def columns(self) -> Columns:
+        """See `OpenSource`."""
+        described = self._connection.execute(f"DESCRIBE SELECT * FROM {self._rows()}").fetchall()
+        return of_names((name, kind) for name, kind, *_ in described)
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""

@@ -12,15 +12,18 @@ import pyarrow as pa
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.exact_numbers import decimal
 from resources.sources.json_rows import json_records
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_postgres"]
 
 _ROWS = 8192
+_NUMERIC = 1700  # the type's oid
 #: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
 _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
 
@@ -101,10 +104,21 @@ class _Table:
                 what = f"column {self._table.column}: expected {wanted}, found {found[3]}"
                 raise self._failed(what, "choose another column: source.table.column")
 
+    @property
+    def _given_rows(self) -> str:
+        return f"({self._table.query}\n) AS g" if self._table.query else self._name
+
+    def columns(self) -> Columns:
+        """See `OpenSource`."""
+        described = self._session.execute(f"SELECT * FROM {self._given_rows} LIMIT 0").description
+        return Columns(
+            tuple((item.name, decimal(item.precision, item.scale)) for item in described if item.type_code == _NUMERIC)
+        )
+
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
         # Without a query, the condition is inside, where it finds the index in each version of PostgreSQL.
-        given = f"({self._table.query}\n) AS g" if self._table.query else self._name
+        given = self._given_rows
         rows = f"SELECT * FROM {given} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
         self._session.execute(
             f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q)::text FROM ({rows}) AS q"

@@ -78,7 +78,7 @@ def test_rows_of_duckdb_are_records_at_the_value_of_the_column(tmp_path: Path) -
     bench = Bench(tmp_path, source=table.source(), files=None)
     bench.run()
     assert rows(bench, "_kafka_topic, _kafka_offset, id, name, price::VARCHAR") == [
-        ("duckdb/orders", 3, 3, "x", "1.5"), ("duckdb/orders", 7, 7, None, None),
+        ("duckdb/orders", 3, 3, "x", "1.50"), ("duckdb/orders", 7, 7, None, None),
     ]  # fmt: skip
     table.run("INSERT INTO orders SELECT range, 'y', NULL, 2 FROM range(8, 20)")
     bench.run()
@@ -155,6 +155,17 @@ def test_rows_of_postgresql_and_transactions_that_commit_out_of_order(orders: Po
     bench.run()
     assert rows(bench, "max(id)") == [8]
     assert bench.audit().ok, bench.audit().problems
+
+
+def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: Path) -> None:
+    orders.run("ALTER TABLE orders ADD exact numeric(30, 4)", "ALTER TABLE orders ADD empty numeric(9, 2)")
+    orders.run("INSERT INTO orders (price, exact) VALUES (12345678901234567890.123456789, 12345678901234567890.1234)")
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    bench.run()
+    assert rows(bench, "price::VARCHAR, exact::VARCHAR, empty") == [
+        ("12345678901234567890.123456789", "12345678901234567890.1234", None)
+    ]
+    assert rows(bench, "typeof(price), typeof(exact), typeof(empty)") == [("JSON", "DECIMAL(30,4)", "DECIMAL(9,2)")]
 
 
 def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable, tmp_path: Path) -> None:
