@@ -48,7 +48,7 @@ class _Table:
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {lowest}", "change the column")
         following = max(-1 if highest is None else highest, self._given()) + 1
         writers = self._session.execute(
-            "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted"
+            "SELECT DISTINCT virtualtransaction, pid IS NULL FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid))"
@@ -56,6 +56,11 @@ class _Table:
             "  OR relation IN (SELECT relid FROM pg_partition_ancestors($1::oid)))",
             [oid],
         ).fetchall()
+        if any(
+            is_prepared for _, is_prepared in writers
+        ):  # its locks have another owner than before: it would seem to have ended
+            what = f"table {self._table.name}: prepared transactions have written it (PREPARE TRANSACTION)"
+            raise ReadStalled(what, "commit or roll them back: SELECT * FROM pg_prepared_xacts")
         return TableState(str(oid), following, frozenset(row[0] for row in writers))
 
     def _given(self) -> int:

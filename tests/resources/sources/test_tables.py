@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, SourceIdentityChanged
+from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, ReadStalled, SourceIdentityChanged
 from kpipe.failpoints import POINTS
 from kpipe.sql.renderer import to_sql
 from resources.destinations import summary
@@ -229,6 +229,31 @@ def test_a_real_replica_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         server.start()
         with pytest.raises(ReadFailed, match="the server is a replica"):
             Bench(tmp_path, source=table.source(), files=None).run()
+
+
+def test_a_prepared_transaction_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SOURCE_PASSWORD", PASSWORD)
+    with PostgresServer(max_prepared_transactions=1) as server:
+        table = PostgresTable(server, "orders")
+        table.run("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)")
+        bench = Bench(tmp_path, source=table.source(), files=None)
+        ingest = bench.ingest()
+        with table.session() as late:
+            late.execute("INSERT INTO orders (name) VALUES ('late')")
+            table.run("INSERT INTO orders (name) VALUES ('early')")
+            assert list(ingest.run()) == []
+            late.execute("PREPARE TRANSACTION 'late'")
+            with pytest.raises(ReadStalled, match="prepared transactions have written it"):
+                list(ingest.run())
+            server.stop()
+            server.start()
+            with pytest.raises(ReadStalled, match="prepared transactions have written it"):
+                bench.run()
+        with table.session() as other:
+            other.autocommit = True
+            other.execute("COMMIT PREPARED 'late'")
+        bench.run()
+        assert rows(bench) == [1, 2]
 
 
 def test_a_partition_waits_for_writers_of_the_whole_table(orders: PostgresTable, tmp_path: Path) -> None:
