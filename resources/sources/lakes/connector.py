@@ -42,7 +42,7 @@ class LakeConnector:
     """
 
     noun: ClassVar = "data file"
-    unchanging: ClassVar = True
+    unchanging: ClassVar = False  # a data file never changes, but the names of its columns do: rows differ then
     record_size: ClassVar = 1
 
     lake: SourceLake

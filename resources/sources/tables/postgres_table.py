@@ -56,9 +56,7 @@ class _Table:
             "  OR relation IN (SELECT relid FROM pg_partition_ancestors($1::oid)))",
             [oid],
         ).fetchall()
-        if any(
-            is_prepared for _, is_prepared in writers
-        ):  # its locks have another owner than before: it would seem to have ended
+        if any(is_prepared for _, is_prepared in writers):  # its locks have another owner than before, as if it had ended
             what = f"table {self._table.name}: prepared transactions have written it (PREPARE TRANSACTION)"
             raise ReadStalled(what, "commit or roll them back: SELECT * FROM pg_prepared_xacts")
         return TableState(str(oid), following, frozenset(row[0] for row in writers))

@@ -149,7 +149,8 @@ def test_values_of_each_type_are_exact(orders: MariaTable, tmp_path: Path) -> No
 def test_numbers_keep_all_digits_in_columns(orders: MariaTable, tmp_path: Path) -> None:
     orders.run(
         "DROP TABLE orders",
-        "CREATE TABLE orders (id int PRIMARY KEY, d decimal(60,20), e decimal(38,4), z decimal(38,2) ZEROFILL, u bigint unsigned)",
+        "CREATE TABLE orders (id int PRIMARY KEY, d decimal(60,20), e decimal(38,4), z decimal(38,2) ZEROFILL,"
+        " u bigint unsigned)",
         "INSERT INTO orders VALUES (1, 1234567890123456789012345678901234567890.00000000000000000001, -1234567890123456789.1234,"
         " 1234567890123456789.12, 18446744073709551615)",
     )
