@@ -187,6 +187,19 @@ def test_a_complete_file_may_be_removed_once_it_was_read(tmp_path: Path) -> None
         bench.run()
 
 
+def test_files_that_were_removed_count_for_the_most_that_a_ledger_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, files={"grows": False, "max_files": 2})
+    for name in "ab":
+        bench.write(name, {"id": 1})
+        bench.run()
+        (bench.files / name).unlink()
+    bench.write("c", {"id": 1})
+    with pytest.raises(ReadFailed, match=r"expected at most 2 files .*ever read \(source.files.max_files\), found 3") as caught:
+        bench.run()
+    assert "max.message.bytes" in caught.value.hint
+    assert rows(bench) == [1, 1]
+
+
 def test_an_empty_folder_is_caught_up(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.write("empty")
