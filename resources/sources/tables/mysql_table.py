@@ -26,6 +26,7 @@ from resources.destinations.mysql.session import Session, literal
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.block_size import BYTES, ROWS
 from resources.sources.exact_numbers import decimal
 from resources.sources.json_rows import json_records
 from resources.sources.tables.mysql_rows import documents
@@ -33,7 +34,6 @@ from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_mysql"]
 
-_ROWS, _BYTES = 8192, 8 << 20  # of a block
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 #: Errors of a connection that was lost.
 _LOST = {2006, 2013, 1053, 1205, 1317}
@@ -211,7 +211,7 @@ class _Table:
 def _block(cursor: SSCursor) -> list[tuple[Any, ...]]:
     """Fetch rows up to a number and a size."""
     found, size = list[tuple[Any, ...]](), 0
-    while len(found) < _ROWS and size < _BYTES and (row := cursor.fetchone()) is not None:
+    while len(found) < ROWS and size < BYTES and (row := cursor.fetchone()) is not None:
         found.append(row)
         size += sum(len(value) for value in row if value is not None)
     return found

@@ -16,13 +16,13 @@ from kpipe.schema.columns import Columns
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.block_size import FIRST, following
 from resources.sources.exact_numbers import decimal
 from resources.sources.json_rows import json_records
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_postgres"]
 
-_ROWS = 8192
 _NUMERIC = 1700  # the type's oid
 #: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
 _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
@@ -128,8 +128,10 @@ class _Table:
             f" ORDER BY q.{self._column}",
             [span.start, span.end],
         )
-        while found := self._session.execute(f"FETCH {_ROWS} FROM kpipe_rows").fetchall():
+        number = FIRST
+        while found := self._session.execute(f"FETCH {number} FROM kpipe_rows").fetchall():
             offsets, values = zip(*found, strict=True)
+            number = following(len(found), sum(map(len, values)))
             yield json_records(list(values), pa.array(offsets, pa.int64()))
 
     def _failed(self, what: str, hint: str) -> ReadFailed:
