@@ -24,6 +24,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.kafka_sink.cluster import Cluster, Topic
+from resources.destinations.kafka_sink.header_check import check_headers
 from resources.destinations.kafka_sink.ledger_topic import Journal, State, Written
 from resources.destinations.kafka_sink.messages import Shape, letters
 from resources.destinations.kafka_sink.ordered_rows import blocks, check, written
@@ -151,6 +152,7 @@ class KafkaDestination(KafkaSinkReader):
             encode = self._registered.encoder(payload) if self._registered is not None and rows else None
             shape = Shape(self.pipeline, self.table, target.partitions, self._into.format, self._into.key or (), encode)
             shape.check(write.columns)
+            check_headers(commit, files, self.table)
             check_times(commit, files, self.table, self._times, time.time_ns() // 1_000_000)
             former = state.besides(self.table) if state is not None else {}
             said = State(new, known, target.id, self._starts(state, target), former)
