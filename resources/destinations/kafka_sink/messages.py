@@ -18,18 +18,8 @@ from resources.destinations.json_documents import documents, plain
 from resources.type_compatibility import COORDINATES
 
 __all__ = [
-    "DEAD",
-    "DELETE",
-    "ROW",
-    "Message",
-    "Shape",
-    "header_name",
-    "letter_headers",
-    "letters",
-    "origin",
-    "parsed_letter",
-    "weight",
-]
+    "DEAD", "DELETE", "ROW", "Message", "Shape", "header_name", "letter_headers", "letters", "origin", "parsed_letter", "weight",
+]  # fmt: skip
 
 ROW, DELETE, DEAD = b"row", b"delete", b"dead_letter"
 _OWN = "kpipe."  # prefix of kpipe's headers
