@@ -80,7 +80,7 @@ class Connector(Protocol):
         """Return the names of the fields that the split declares itself; None: it declares none."""
 
     def columns(self, name: str) -> Columns:
-        """Return the columns of the split with the types that the source knows (exact_numbers.py); none if it has no types.
+        """Return the columns of the split with the types of the source (exact_numbers.py); none if it has no types.
 
         Raises:
             ReadFailed: the split is missing or cannot be read.

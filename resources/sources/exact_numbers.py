@@ -1,4 +1,4 @@
-"""Keep the digits of numbers whose type the source knows: from JSON alone, DECIMAL and integers beyond 64 bits become DOUBLE."""
+"""Keep the digits of numbers whose type the source has: from JSON alone, DECIMAL and integers beyond 64 bits become DOUBLE."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class _Walk:
         at = span.start
         while at < span.end:
             page, found = self._since(at)
-            if not found:  # such as an answer of a replica that lags behind: what it lacks are no gaps
+            if not found:  # such as an answer of a replica that lags behind: the rest is not a gap
                 raise self._shorter(f"{self._http.column} from {span.end - 1} on", f"none from {at} on")
             kept = sum(value < span.end for value in found)
             if kept:

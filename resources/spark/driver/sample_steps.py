@@ -26,7 +26,7 @@ def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
 
 
 def typed(pipeline: Pipeline, inferred: Columns, connector: Connector | None, steps: Sequence[Step]) -> Columns:
-    """Return columns inferred from records, with the types of numbers that the source knows; a program may have changed them."""
+    """Return columns inferred from records, with the types of numbers in the source; a program may have changed them."""
     kind = pipeline.format
     if connector is None or pipeline.transform is not None or kind.type != "json" or kind.mapping is not None:
         return inferred
