@@ -14,7 +14,7 @@ from kpipe.definition.base import Model
 from kpipe.definition.formats import Format
 from kpipe.definition.lookups import Lookup, check_names
 from kpipe.definition.sink_options import TOPIC
-from kpipe.definition.source import Offsets, Source, Timestamp, not_brokers
+from kpipe.definition.source import Offsets, Source, Timestamp, addresses, not_brokers
 from kpipe.definition.target import NAME, Also, Into, declarations
 from kpipe.definition.transaction_topic import transaction_topic
 from kpipe.definition.transform import Transform
@@ -215,9 +215,13 @@ class Pipeline(Model):
     @model_validator(mode="after")
     def _no_loop(self) -> Pipeline:
         topic = self.errors.topic
-        if topic is not None and self.source.matches(topic):
-            msg = f"errors.topic: expected a topic that the source does not read, found {topic}: its records would come back"
-            raise ValueError(msg)
+        written = {} if topic is None else {"errors.topic": topic}
+        if set(addresses(self.source.brokers)) & set(addresses(self.into.brokers)):  # other names: the destination compares ids
+            written |= {f"into.{field}": name for field, name in self.into.topics(self.name).items()}
+        for field, name in written.items():
+            if self.source.matches(name):
+                msg = f"{field}: expected a topic that the source does not read, found {name}: its records would come back"
+                raise ValueError(msg)
         if topic == self.positions_topic:
             msg = f"errors.topic: {topic} contains the positions of errors.topic; use another name"
             raise ValueError(msg)

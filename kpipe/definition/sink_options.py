@@ -58,6 +58,13 @@ class TopicOut(Model):
     ledger: str | None = None
     transaction_timeout_s: int = Field(default=300, ge=1)
 
+    def topics(self, pipeline: str) -> dict[str, str]:
+        """Return the topics that a pipeline writes, by field; none for another type."""
+        if self.topic is None:
+            return {}
+        dead_letters, ledger = self.dead_letters or f"{self.topic}.dead-letters", self.ledger or f"kpipe-ledger-{pipeline}"
+        return {"topic": self.topic, "dead_letters": dead_letters, "ledger": ledger}
+
     @field_validator("brokers")
     @classmethod
     def _brokers(cls, value: str | list[str] | None) -> str | None:

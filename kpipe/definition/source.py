@@ -18,7 +18,9 @@ from kpipe.definition.source_lake import SourceLake
 from kpipe.definition.source_table import SourceTable
 from kpipe.topics import PART, unnamed
 
-__all__ = ["EXTERNAL", "Files", "Offsets", "Source", "SourceHttp", "SourceLake", "SourceTable", "Timestamp", "not_brokers"]
+__all__ = [
+    "EXTERNAL", "Files", "Offsets", "Source", "SourceHttp", "SourceLake", "SourceTable", "Timestamp", "addresses", "not_brokers",
+]  # fmt: skip
 
 
 class Timestamp(Model):
@@ -46,6 +48,13 @@ def not_brokers(text: str) -> str:
     """Return the first part of a list of brokers that is not an address, such as `<host>`; empty if all are valid."""
     parts = (part.strip() for part in text.split(","))
     return next((part for part in parts if re.search(r"[<>]|:$|^kafka:/", part, re.IGNORECASE)), "")
+
+
+def addresses(brokers: str | list[str] | None) -> list[str]:
+    """Return the addresses of brokers as `host:port`; a missing port is 9092."""
+    parts = brokers.split(",") if isinstance(brokers, str) else brokers or ()
+    hosts = [part.strip() for part in parts if part.strip()]
+    return [host if re.search(r":\d+$", host) else f"{host}:9092" for host in hosts]
 
 
 #: Fields that files and tables do not have; their `start` is always `earliest`.
@@ -120,9 +129,7 @@ class Source(Model):
     @property
     def bootstrap(self) -> str:
         """Brokers in the format of Kafka's clients; a missing port is 9092. Empty for files."""
-        parts = self.brokers.split(",") if isinstance(self.brokers, str) else self.brokers or ()
-        hosts = [part.strip() for part in parts if part.strip()]
-        return ",".join(host if re.search(r":\d+$", host) else f"{host}:9092" for host in hosts)
+        return ",".join(addresses(self.brokers))
 
     @property
     def most_offsets(self) -> int | None:

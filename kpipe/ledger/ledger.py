@@ -116,6 +116,19 @@ class Ledger:
         found = next((x.tail for x in below), None)
         return found if found is not None and found.start >= lane.next - SPAN else None
 
+    def retired(self, source: PartitionId) -> tuple[Lane, ...]:
+        """Return the lanes with which a retired partition continues if it is back; none if it was not retired.
+
+        Only `retire` leaves offsets between two lanes without a lane, and an empty skipped lane where the live lane was.
+        """
+        lanes = self.of(source)
+        if not lanes or any(lane.open for lane in lanes):
+            return ()
+        holes = [Lane(source, a.end, a.end, b.start) for a, b in pairwise(lanes) if a.end is not None and a.end < b.start]
+        last = lanes[-1]
+        live = [Lane(source, last.start, last.start)] if last.kind == SKIPPED and last.start == last.end else []
+        return (*holes, *live)
+
     def committed(self, source: PartitionId) -> RangeSet:
         """Return the ranges of the partition that have been read."""
         return RangeSet.of(Range(x.start, x.next) for x in self.of(source) if x.kind == READ)

@@ -1,4 +1,4 @@
-"""Lane changes without rows: begin, adopt, jump, accept a loss or a cut log, open a backfill, skip, reread, retire.
+"""Lane changes without rows: begin, adopt, jump, accept a loss or a cut log, backfill, skip, reread, retire, resume.
 
 Each function returns the lane changes of one decision. They are committed in a ledger-only commit, with the same
 compare-and-swap as a batch: a decision is recorded completely or not at all.
@@ -15,7 +15,8 @@ from kpipe.offsets import Range, RangeSet
 from kpipe.topics import PartitionId
 
 __all__ = [
-    "accept_log", "accept_loss", "adopt", "backfill", "begin", "clear", "give_up", "jump", "mark_cut", "reread", "retire", "skip",
+    "accept_log", "accept_loss", "adopt", "backfill", "begin", "clear", "give_up", "jump", "mark_cut", "reread", "resume",
+    "retire", "skip",
 ]  # fmt: skip
 
 
@@ -165,9 +166,31 @@ def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChan
 
 
 def retire(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
-    """Stop reading the partition; its read offsets stay in the ledger."""
-    waiting = (lane for lane in ledger.of(source) if not lane.finished)
-    return tuple(LaneChange(lane, None if lane.next == lane.start else lane.closed()) for lane in waiting)
+    """Stop reading the partition; its read offsets stay in the ledger, and where it continues if it comes back (`resume`).
+
+    A bounded lane keeps its end, by the next lane or an empty one; the live lane leaves an empty skipped lane. A partition of
+    which nothing was decided or read is new if it comes back.
+    """
+    lanes = ledger.of(source)
+    if len(lanes) == 1 and lanes[0].open and lanes[0].next == lanes[0].start:
+        return (LaneChange(lanes[0], None),)
+    starts, changes = {lane.start for lane in lanes}, list[LaneChange]()
+    for lane in lanes:
+        if lane.finished:
+            continue
+        if not lane.open or lane.next > lane.start:
+            changes.append(LaneChange(lane, lane.closed()))
+        if lane.open:
+            stop = Lane(source, lane.next, lane.next, lane.next, SKIPPED)
+            changes.append(LaneChange(None if lane.next > lane.start else lane, stop))
+        elif lane.end is not None and lane.end not in starts:
+            changes.append(LaneChange(None, Lane(source, lane.end, lane.end, lane.end)))
+    return tuple(changes)
+
+
+def resume(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
+    """Continue to read a retired partition that is back, where each of its lanes ended."""
+    return tuple(LaneChange(ledger.lanes.get(lane.key), lane) for lane in ledger.retired(source))
 
 
 def mark_cut(ledger: Ledger, source: PartitionId, offset: int, before: str) -> tuple[LaneChange, ...]:

@@ -172,16 +172,15 @@ def disappeared(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, .
 
 
 def arrivals(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
-    """Return the partitions that exist and are not in the ledger."""
-    known = set(ledger.sources())
-    return tuple(sorted(source for source in snapshot.partitions if source not in known))
+    """Return the partitions that exist and are not read: they are not in the ledger, or were retired and are back."""
+    return tuple(sorted(source for source in snapshot.partitions if not ledger.of(source) or ledger.retired(source)))
 
 
 def lag(ledger: Ledger, snapshot: TopicSnapshot) -> dict[PartitionId, int]:
     """Return the unread offsets up to the high watermark, by partition; lost and skipped ones do not count."""
     result: dict[PartitionId, int] = {}
     for source, state in snapshot.partitions.items():
-        lanes = [lane for lane in ledger.of(source) if not lane.finished]
+        lanes = [*(lane for lane in ledger.of(source) if not lane.finished), *ledger.retired(source)]
         ends = ((lane, state.high if lane.end is None else min(lane.end, state.high)) for lane in lanes)
         result[source] = sum(max(0, end - lane.next) for lane, end in ends)
         if not ledger.of(source):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kpipe.definition.pipeline import Source, Timestamp
-from kpipe.errors import InvalidPipeline
+from kpipe.errors import InvalidPipeline, ReadFailed
 from kpipe.interfaces import Topics
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import READ, LaneChange, Ledger
@@ -17,7 +17,7 @@ __all__ = ["beginnings", "check_bounds", "fixed_start", "moments"]
 def beginnings(
     wanted: Source, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot, fresh: Sequence[PartitionId]
 ) -> list[LaneChange]:
-    """Make the first lanes of partitions that are not in the ledger.
+    """Make the first lanes of partitions that are not in the ledger, and continue retired ones that are back.
 
     `start` applies when a topic's name is new to the ledger, `end` when its id is new. Later partitions begin at their
     log start; in a bounded pipeline they are beyond its end, and nothing of them is read. The same applies to topics that
@@ -28,11 +28,13 @@ def beginnings(
         topics: used to look up offsets by timestamp.
         ledger: the committed ledger.
         snapshot: the broker offsets.
-        fresh: the new partitions.
+        fresh: the partitions that are not read (`arrivals`).
 
     Raises:
         InvalidPipeline: `start` or `end` contain offsets or partitions that do not exist, or contradict each other.
+        ReadFailed: the ledger would name more files than `max_files`.
     """
+    _check_number(wanted, ledger, fresh)
     known = {s.topic for s in ledger.sources()}
     names = {topic.name for topic in known}
     late = {s.topic.name for s in fresh if snapshot.pattern and known} - names
@@ -45,6 +47,9 @@ def beginnings(
         raise InvalidPipeline(f"source.end gives no offset for {', '.join(open_ended)}", "add one for every partition")
     changes: list[LaneChange] = []
     for item in fresh:
+        if ledger.of(item):
+            changes += transitions.resume(ledger, item)
+            continue
         log_start = snapshot.partitions[item].log_start
         start = starts.get(item, log_start)
         end = None if wanted.end is None else ends.get(item, log_start)
@@ -56,6 +61,19 @@ def beginnings(
             )
         changes += transitions.begin(item, start, log_start, end)
     return changes
+
+
+def _check_number(wanted: Source, ledger: Ledger, fresh: Sequence[PartitionId]) -> None:
+    """Check the number of files that the ledger would name, also of those that were removed since: it names each forever."""
+    most = wanted.files or wanted.lake
+    number = len({*ledger.sources(), *fresh})
+    if most is not None and number > most.max_files:
+        field = f"source.{'lake' if wanted.lake is not None else 'files'}.max_files"
+        raise ReadFailed(
+            f"{wanted}: expected at most {most.max_files} files that this pipeline has ever read ({field}), found {number}",
+            f"move new files elsewhere, and read them with a pipeline of another name; or raise {field} (15,000 at most), and"
+            " max.message.bytes of the ledger's topic (into.ledger), whose records grow with it",
+        )
 
 
 def check_bounds(wanted: Source, ledger: Ledger, snapshot: TopicSnapshot) -> None:

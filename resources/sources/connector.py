@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 
 if TYPE_CHECKING:
     from resources.kafka.record_block import RecordBlock
@@ -77,6 +78,13 @@ class Connector(Protocol):
 
     def header(self, name: str) -> tuple[str, ...] | None:
         """Return the names of the fields that the split declares itself; None: it declares none."""
+
+    def columns(self, name: str) -> Columns:
+        """Return the columns of the split with the types of the source (exact_numbers.py); none if it has no types.
+
+        Raises:
+            ReadFailed: the split is missing or cannot be read.
+        """
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """Read the records whose positions are in the range, in order, in blocks that fit in memory.

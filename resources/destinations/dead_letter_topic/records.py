@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kpipe.batch.dead_letter_page import LetterMark, StoredLetter
 from kpipe.errors import DestinationError, RecordRejected
 from kpipe.ledger.format_version import FORMAT_VERSION, MEMBER, check
-from resources.destinations.kafka_sink.messages import Message, letter_headers
+from resources.destinations.kafka_sink.messages import Message, header_name, letter_headers
 
 __all__ = ["Position", "message"]
 
@@ -37,7 +37,7 @@ def message(letter: StoredLetter, topic: str, pipeline: str) -> Message:
         "exception.message": letter.reason,
     }
     headers = [
-        *letter.headers,
+        *((header_name(name), value) for name, value in letter.headers),
         *((f"{_CONNECT}{name}", text.encode("utf-8", "replace")) for name, text in connect.items()),
         *letter_headers(pipeline, letter.mark.batch, place, letter.stage, letter.reason),
     ]

@@ -24,6 +24,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.kafka_sink.cluster import Cluster, Topic
+from resources.destinations.kafka_sink.header_check import check_headers
 from resources.destinations.kafka_sink.ledger_topic import Journal, State, Written
 from resources.destinations.kafka_sink.messages import Shape, letters
 from resources.destinations.kafka_sink.ordered_rows import blocks, check, written
@@ -72,8 +73,9 @@ class KafkaDestination(KafkaSinkReader):
         assert into.topic is not None
         cluster = Cluster(into, environ)
         where = f"Kafka {cluster.place}, topic {into.topic}"
-        journal = Journal(cluster, into.ledger or f"kpipe-ledger-{pipeline}", pipeline, where)
-        super().__init__(cluster, into.topic, into.dead_letters or f"{into.topic}.dead-letters", journal, pipeline, notes)
+        topics = into.topics(pipeline)
+        journal = Journal(cluster, topics["ledger"], pipeline, where)
+        super().__init__(cluster, into.topic, topics["dead_letters"], journal, pipeline, notes)
         self._into, self.staging, self.rule, self.config = into, tuple(staging), rule, dict(config_json or {})
         self._registered = RegisteredValues(into, cluster) if into.registry is not None else None
         self._writer: Writer | None = None
@@ -128,6 +130,7 @@ class KafkaDestination(KafkaSinkReader):
             steps.enter("open")  # 2: take the transactional.id: ends the older producer's transaction
             writer = self._opened()
             steps.enter("begin")
+            self._check_loop(commit)
             look = self._look()
             if look.ends.stable < look.ends.high:
                 return Failure(self._waiting_for(), False)
@@ -149,6 +152,7 @@ class KafkaDestination(KafkaSinkReader):
             encode = self._registered.encoder(payload) if self._registered is not None and rows else None
             shape = Shape(self.pipeline, self.table, target.partitions, self._into.format, self._into.key or (), encode)
             shape.check(write.columns)
+            check_headers(commit, files, self.table)
             check_times(commit, files, self.table, self._times, time.time_ns() // 1_000_000)
             former = state.besides(self.table) if state is not None else {}
             said = State(new, known, target.id, self._starts(state, target), former)
@@ -214,6 +218,22 @@ class KafkaDestination(KafkaSinkReader):
             self._writer = Writer(self.cluster, self.journal.topic, timeout, largest)
         self._doubtful = False
         return self._writer
+
+    def _check_loop(self, commit: Commit) -> None:
+        """Check that the source does not read what this pipeline writes, also by other addresses of the same brokers.
+
+        Raises:
+            InvalidPipeline: it does: the records would be read and written without end.
+        """
+        own = {name: field for field, name in self._into.topics(self.pipeline).items()}
+        for source in {change.key[0].topic for change in commit.changes if change.key[0].topic.name in own}:
+            topic = self.cluster.topic(source.name)
+            if topic is not None and topic.id == source.topic_id:
+                raise InvalidPipeline(
+                    f"into.{own[source.name]}: expected a topic that the source does not read, found {source.name}: its records"
+                    " would come back",
+                    "write to another topic, or exclude it in source.topic_pattern",
+                )
 
     def _leave(self) -> None:
         """Close the producer; the next one takes its transactional.id."""

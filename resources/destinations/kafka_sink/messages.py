@@ -17,7 +17,9 @@ from kpipe.schema.columns import Columns
 from resources.destinations.json_documents import documents, plain
 from resources.type_compatibility import COORDINATES
 
-__all__ = ["DEAD", "DELETE", "ROW", "Message", "Shape", "letter_headers", "letters", "origin", "parsed_letter", "weight"]
+__all__ = [
+    "DEAD", "DELETE", "ROW", "Message", "Shape", "header_name", "letter_headers", "letters", "origin", "parsed_letter", "weight",
+]  # fmt: skip
 
 ROW, DELETE, DEAD = b"row", b"delete", b"dead_letter"
 _OWN = "kpipe."  # prefix of kpipe's headers
@@ -150,13 +152,18 @@ def origin(headers: Sequence[tuple[str, Any]]) -> dict[str, bytes | None]:
 
 
 def letters(block: pa.Table, topic: str, pipeline: str, batch: str) -> Iterator[Message]:
-    """Convert dead letters to records: key, value and headers unchanged, then kpipe's headers."""
+    """Convert dead letters to records: key, value and headers unchanged (see `header_name`), then kpipe's."""
     moments = _micros(block.column("timestamp"))
     for row, moment in zip(block.drop_columns(["timestamp"]).to_pylist(), moments, strict=True):
         place = row["topic"], row["partition"], row["offset"], moment
         own = letter_headers(pipeline, batch, place, row["stage"], row["reason"])
-        brought = [(item["name"], item["value"]) for item in row["headers"] or ()]
+        brought = [(header_name(item["name"]), item["value"]) for item in row["headers"] or ()]
         yield {"topic": topic, "value": row["value"], "key": row["key"], "headers": [*brought, *own]}
+
+
+def header_name(name: str) -> str:
+    """Return the name of a dead letter's header with `\\0` for a NUL, at which Kafka's client would cut it."""
+    return name.replace("\0", "\\0")
 
 
 def letter_headers(pipeline: str, batch: str, place: tuple[str, int, int | None, int | None], stage: str, reason: str) -> Own:

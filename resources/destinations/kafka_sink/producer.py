@@ -51,7 +51,7 @@ class Writer:
 
     Args:
         cluster: to write to.
-        name: `transactional.id`, one for each pipeline: brokers accept only its newest producer.
+        name: topic of the ledger, and `transactional.id`, one for each pipeline: brokers accept only its newest producer.
         timeout_s: brokers abort a longer transaction.
         largest: limit of a record's bytes by topic.
 
@@ -63,6 +63,7 @@ class Writer:
     def __init__(self, cluster: Cluster, name: str, timeout_s: int, largest: Mapping[str, int]) -> None:
         config = admin_config(cluster.client_settings())
         self._cluster, self._voice, self._failed, self._largest = cluster, Voice(cluster.secrets), "", dict(largest)
+        self._ledger = name
         try:
             connecting = self._voice.connecting(config)
         except SourceError as error:  # no token
@@ -95,6 +96,7 @@ class Writer:
 
         Raises:
             RecordRejected: a record is larger than its topic's limit.
+            DestinationError: the ledger is larger than its topic's limit.
             Overtaken, DestinationError: as the class.
         """
         produce, poll = self._producer.produce, self._producer.poll
@@ -118,7 +120,15 @@ class Writer:
         size = weight(message)
         return size <= self._largest.get(message["topic"], size + _BESIDE) - _BESIDE
 
-    def _too_large(self, message: Message) -> RecordRejected:
+    def _too_large(self, message: Message) -> KpipeError:
+        if message["topic"] == self._ledger:
+            limit, found = self._largest[self._ledger], weight(message) + _BESIDE
+            return DestinationError(
+                f"ledger topic {self._ledger}: expected records of at most {limit} bytes, found {found}: the ledger names each"
+                " partition, and each file that was read",
+                f"raise its max.message.bytes (kafka-configs.sh --alter --topic {self._ledger}); or read new files with a"
+                " pipeline of another name",
+            )
         said = origin(message.get("headers", ()))
         where, offset = ((said.get(f"kpipe.{name}") or b"").decode() for name in ("partition", "offset"))
         limit = self._largest[message["topic"]]

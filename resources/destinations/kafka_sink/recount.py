@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ from resources.destinations.lakehouse.ledger_file import Item
 from resources.destinations.ledger_rows import entry
 from resources.destinations.sql.ledger import history_tables, table_definitions
 from resources.destinations.sql.ledger import recount as counting
+from resources.destinations.sql.sql_dialect import quote
 from resources.duckdb_engine.file_connection import Connection
 from resources.kafka.record_block import Headers
 
@@ -41,6 +43,7 @@ _LETTERS = pa.schema(
         ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("stage", pa.string()), ("reason", pa.string()),
     ]
 )  # fmt: skip
+_BLOCK = "rows of a block"  # not the name of a topic
 _ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
 
 
@@ -127,13 +130,21 @@ def _dead_letters(folder: Path, pipeline: str, items: Sequence[Item], letters: S
 def _recount(folder: Path, cluster: Cluster, committed: _Committed) -> tuple[TableRecount, str]:
     """Recount one topic; the text is the reason why it does not keep all written records, if so."""
     table, topic, forgets = committed.table, cluster.topic(committed.table), ""
-    rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
-    with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
+    check = OrderCheck(table, committed.ranges)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="recount-", dir=folder) as spill,
+        ledger_tables.desk(LocalFolder(folder), spill=spill) as (connection, _),
+    ):
         # Only this topic: SQL names are case-insensitive, topics are not.
         table_definitions.BATCHES.insert(connection, ledger_tables.DIALECT, committed.ranges)
+        connection.register(_BLOCK, _ROWS.empty_table())
+        connection.execute(f"CREATE TEMP TABLE {quote(table)} AS FROM {quote(_BLOCK)}")
         if topic is not None:
             ends = cluster.settled(topic, _SETTLE_S)
-            rows = pa.concat_tables([rows, *_rows(cluster, table, committed.pipeline, ends, check)])
+            for block in _rows(cluster, table, committed.pipeline, ends, check):
+                connection.register(_BLOCK, block)
+                connection.execute(f"INSERT INTO {quote(table)} FROM {quote(_BLOCK)}")
             why = _forgets(committed.written, ends, cluster.settings(table).get("cleanup.policy", ""))
             if why and committed.anything:
                 wrong = check.order()
@@ -141,7 +152,6 @@ def _recount(folder: Path, cluster: Cluster, committed: _Committed) -> tuple[Tab
                     f"does not keep all that was written ({why}): rows cannot be recounted;"
                     f" the remaining records are {f'out of order: {wrong[0]}' if wrong else 'in order'}"
                 )
-        connection.register(table, rows)
         found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
     return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
 

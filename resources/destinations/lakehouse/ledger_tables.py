@@ -29,10 +29,16 @@ DIALECT = replace(DUCKDB, schema="")
 
 
 @contextmanager
-def desk(folder: Folder, dead: Iterable[Item] = ()) -> Iterator[tuple[Connection, Mapping[str, Path]]]:
-    """Open empty ledger tables and the dead-letter files of these commits; only a folder with these files is readable."""
+def desk(folder: Folder, dead: Iterable[Item] = (), spill: str = "") -> Iterator[tuple[Connection, Mapping[str, Path]]]:
+    """Open empty ledger tables and the dead-letter files of these commits; only a folder with these files is readable.
+
+    Args:
+        folder: with the files.
+        dead: the commits.
+        spill: folder for data that does not fit into memory; empty: no spilling.
+    """
     with folder.here([file["name"] for item in dead for file in item["dead"]]) as (there, files):
-        connection = closed([], [str(there)], "")
+        connection = closed([], [str(there)], spill)
         try:
             table_definitions.create(connection, DIALECT)
             yield connection, files

@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 from kpipe.definition.source import Files
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 from resources.object_store.config import StoreAccess
 from resources.sources.connector import Split
+from resources.sources.exact_numbers import of_arrow
 from resources.sources.files.content import Content, Facts, opened
 from resources.sources.files.lines import check_text, first_lines, inspected, read_lines
 from resources.sources.files.listing import listed, regex
-from resources.sources.files.parquet_rows import inspect_rows, read_rows
+from resources.sources.files.parquet_rows import inspect_rows, read_rows, schema_of
 
 __all__ = ["FileConnector"]
 
@@ -120,6 +122,13 @@ class FileConnector:
                 "list the fields in format.fields under other names, with format.skip_lines: 1 and source.files.header: false",
             )
         return tuple(f"@kafka_{at}" if part.lower().startswith("_kafka_") else part for at, part in enumerate(names))
+
+    def columns(self, name: str) -> Columns:
+        """See `Connector`: lines have no types."""
+        if self.files.type != "parquet":
+            return Columns()
+        with opened(name, self.access) as content:
+            return of_arrow(schema_of(name, content))
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
 from resources.kafka.record_block import RecordBlock
+from resources.sources.block_size import FIRST, blocks
 from resources.sources.connector import Split
 from resources.sources.files.content import Content
 from resources.sources.json_rows import json_rows
 
-__all__ = ["count_rows", "inspect_rows", "read_rows"]
+__all__ = ["count_rows", "inspect_rows", "read_rows", "schema_of"]
 
 _TAIL = 64 << 10
-_ROWS = 8192
 
 
 def inspect_rows(name: str, content: Content) -> Split | None:
@@ -45,6 +45,16 @@ def count_rows(name: str, content: Content) -> int:
     """
     with _opened(name, content) as file:
         return int(file.metadata.num_rows)
+
+
+def schema_of(name: str, content: Content) -> pa.Schema:
+    """Return names and types of the columns.
+
+    Raises:
+        ReadFailed: it is not a Parquet file.
+    """
+    with _opened(name, content) as file:
+        return file.schema_arrow
 
 
 def read_rows(
@@ -74,12 +84,14 @@ def _rows(
     name: str, file: pq.ParquetFile, group: int, held: Range, span: Range, change: Callable[[pa.Table], pa.Table]
 ) -> Iterator[RecordBlock]:
     at = held.start
-    for batch in file.iter_batches(_ROWS, row_groups=[group]):
-        first, last = max(at, span.start), min(at + len(batch), span.end)
+    for rows in blocks(file.iter_batches(FIRST, row_groups=[group])):
+        first, last = max(at, span.start), min(at + len(rows), span.end)
         if first < last:
-            rows = pa.Table.from_batches([batch.slice(first - at, last - first)])
-            yield json_rows(f"file {name}", change(rows), pa.array(range(first, last), pa.int64()))
-        at += len(batch)
+            part = rows.slice(first - at, last - first)
+            yield json_rows(f"file {name}", change(part), pa.array(range(first, last), pa.int64()))
+        at += len(rows)
+        if at >= span.end:
+            return
 
 
 class _Stream(io.RawIOBase):

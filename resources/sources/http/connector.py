@@ -13,6 +13,7 @@ import pyarrow as pa
 from kpipe.definition.source import SourceHttp
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.connector import Split
@@ -70,6 +71,10 @@ class HttpConnector:
         """See `Connector`: records have the names of their members."""
         return None
 
+    def columns(self, name: str) -> Columns:
+        """See `Connector`: JSON has no types."""
+        return Columns()
+
     def splits(self) -> Sequence[Split]:
         """See `Connector`. An empty list has no split."""
         with Pages(self.http, self.credentials) as pages:
@@ -113,6 +118,9 @@ class _Walk:
 
     def _failed(self, what: str, hint: str) -> ReadFailed:
         return ReadFailed(f"list {self._http.name}: {what}", hint)
+
+    def _shorter(self, expected: str, found: str) -> ReadFailed:
+        return self._failed(f"it became shorter while it was read: expected {expected}, found {found}", "run it again")
 
     # -- positions by a column
 
@@ -158,12 +166,12 @@ class _Walk:
         return end
 
     def values(self, span: Range) -> Iterator[RecordBlock]:
-        """Read the records whose values are in the range."""
+        """Read the records whose values are in the range. When it was planned, a record had its last value or a higher one."""
         at = span.start
         while at < span.end:
             page, found = self._since(at)
-            if not found:
-                return
+            if not found:  # such as an answer of a replica that lags behind: the rest is not a gap
+                raise self._shorter(f"{self._http.column} from {span.end - 1} on", f"none from {at} on")
             kept = sum(value < span.end for value in found)
             if kept:
                 yield json_records(list(page.texts[:kept]), pa.array(found[:kept], pa.int64()))
@@ -244,7 +252,7 @@ class _Walk:
                 return
             if size is not None and len(page.texts) < size:
                 break
-        raise self._failed(f"it became shorter while it was read: expected {span.end} records, found {at}", "run it again")
+        raise self._shorter(f"{span.end} records", str(at))
 
 
 def _shown(value: Any) -> str:

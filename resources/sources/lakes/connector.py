@@ -18,12 +18,14 @@ import pyarrow as pa
 from kpipe.definition.source import SourceLake
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 from resources.object_store.config import StoreAccess
 from resources.secrets import Secret
 from resources.sources.connector import Split
+from resources.sources.exact_numbers import of_arrow
 from resources.sources.files.content import opened
-from resources.sources.files.parquet_rows import count_rows, read_rows
+from resources.sources.files.parquet_rows import count_rows, read_rows, schema_of
 from resources.sources.lakes.data_files import DataFile, Lake
 
 __all__ = ["LakeConnector"]
@@ -40,7 +42,7 @@ class LakeConnector:
     """
 
     noun: ClassVar = "data file"
-    unchanging: ClassVar = True
+    unchanging: ClassVar = False  # a data file never changes, but the names of its columns do: rows differ then
     record_size: ClassVar = 1
 
     lake: SourceLake
@@ -120,6 +122,15 @@ class LakeConnector:
     def header(self, name: str) -> tuple[str, ...] | None:
         """See `Connector`: rows have the names of their columns."""
         return None
+
+    def columns(self, name: str) -> Columns:
+        """See `Connector`."""
+        with self._open() as table:
+            file = next((file for file in table.files() if file.name == name), None)
+            if file is None:
+                return Columns()  # the read that follows names what has removed it
+            with opened(name, self.access) as content:
+                return of_arrow(_projected(table, file, schema_of(name, content).empty_table()).schema)
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""

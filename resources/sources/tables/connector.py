@@ -13,6 +13,7 @@ import numpy as np
 from kpipe.definition.source import SourceTable
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.connector import Split
@@ -98,6 +99,11 @@ class TableConnector:
     def header(self, name: str) -> tuple[str, ...] | None:
         """See `Connector`: rows have the names of their columns."""
         return None
+
+    def columns(self, name: str) -> Columns:
+        """See `Connector`."""
+        with self._open() as table:
+            return table.columns()
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""

@@ -14,16 +14,19 @@ import pyarrow as pa
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.destinations.sql.sql_dialect import quote
 from resources.duckdb_engine.file_connection import Database
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.block_size import blocks
+from resources.sources.exact_numbers import of_names
 from resources.sources.json_rows import json_rows
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_duckdb"]
 
-_ROWS = 8192
+_ROWS = 2048  # of a vector: DuckDB reads no fewer
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 
 
@@ -44,6 +47,11 @@ class _Table:
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {'NULL' if empty else lowest}")
         return TableState("", 0 if highest is None else highest + 1)
 
+    def columns(self) -> Columns:
+        """See `OpenSource`."""
+        described = self._connection.execute(f"DESCRIBE SELECT * FROM {self._rows()}").fetchall()
+        return of_names((name, kind) for name, kind, *_ in described)
+
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
         rows = (
@@ -53,8 +61,7 @@ class _Table:
         with self._connection.sql(rows).to_arrow_reader(_ROWS) as reader:
             names = [name.lower() for name in reader.schema.names]
             at = names.index(self._table.column.lower())
-            for batch in reader:
-                found = pa.Table.from_batches([batch])
+            for found in blocks(reader):
                 yield json_rows(f"table {self._table.name}", found, found.column(at).cast(pa.int64()).combine_chunks())
 
     def _rows(self) -> str:

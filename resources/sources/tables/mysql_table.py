@@ -14,24 +14,26 @@ from typing import Any
 
 import pyarrow as pa
 import pymysql
-from pymysql.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE, FLAG
 from pymysql.cursors import SSCursor
 
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns, Scalar, Type
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.session import Session, literal
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.block_size import BYTES, ROWS
+from resources.sources.exact_numbers import decimal
 from resources.sources.json_rows import json_records
 from resources.sources.tables.mysql_rows import documents
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_mysql"]
 
-_ROWS, _BYTES = 8192, 8 << 20  # of a block
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 #: Errors of a connection that was lost.
 _LOST = {2006, 2013, 1053, 1205, 1317}
@@ -158,9 +160,25 @@ class _Table:
             return []
         return [(mode.removeprefix("MDL_"), str(thread)) for mode, thread in found]
 
+    @property
+    def _rows(self) -> str:
+        return f"({self._table.query or f'SELECT * FROM {self._name}'}\n) AS q"
+
+    def columns(self) -> Columns:
+        """See `OpenSource`. The protocol gives the length of a DECIMAL with point and sign."""
+        fields = self._session.execute(f"SELECT * FROM {self._rows} LIMIT 0")._result.fields
+        found: list[tuple[str, Type]] = []
+        for item in fields:
+            is_unsigned = bool(item.flags & FLAG.UNSIGNED)
+            if item.type_code == FIELD_TYPE.NEWDECIMAL:
+                found.append((item.name, decimal(item.length - (item.scale > 0) - (not is_unsigned), item.scale)))
+            elif item.type_code == FIELD_TYPE.LONGLONG and is_unsigned:
+                found.append((item.name, Scalar("UBIGINT")))
+        return Columns(tuple(found))
+
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
-        rows = f"({self._table.query or f'SELECT * FROM {self._name}'}\n) AS q"
+        rows = self._rows
         raw = self._session.raw
         raw.decoders = {}  # values as the server writes them
         self._session.execute("SET SESSION net_write_timeout = 600")  # a task may take its time between two blocks
@@ -193,7 +211,7 @@ class _Table:
 def _block(cursor: SSCursor) -> list[tuple[Any, ...]]:
     """Fetch rows up to a number and a size."""
     found, size = list[tuple[Any, ...]](), 0
-    while len(found) < _ROWS and size < _BYTES and (row := cursor.fetchone()) is not None:
+    while len(found) < ROWS and size < BYTES and (row := cursor.fetchone()) is not None:
         found.append(row)
         size += sum(len(value) for value in row if value is not None)
     return found

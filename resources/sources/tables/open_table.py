@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.kafka.record_block import RecordBlock
 
 __all__ = ["OpenSource", "TableState"]
@@ -36,6 +37,9 @@ class OpenSource(Protocol):
         Raises:
             ReadFailed: it is not an integer column that is unique and never NULL.
         """
+
+    def columns(self) -> Columns:
+        """Return the columns whose numbers need the type that they have here (exact_numbers.py)."""
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """Read the rows with values in the range, in their order."""

@@ -12,15 +12,18 @@ import pyarrow as pa
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
+from resources.sources.block_size import FIRST, following
+from resources.sources.exact_numbers import decimal
 from resources.sources.json_rows import json_records
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_postgres"]
 
-_ROWS = 8192
+_NUMERIC = 1700  # the type's oid
 #: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
 _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
 
@@ -45,7 +48,7 @@ class _Table:
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {lowest}", "change the column")
         following = max(-1 if highest is None else highest, self._given()) + 1
         writers = self._session.execute(
-            "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted"
+            "SELECT DISTINCT virtualtransaction, pid IS NULL FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid))"
@@ -53,6 +56,9 @@ class _Table:
             "  OR relation IN (SELECT relid FROM pg_partition_ancestors($1::oid)))",
             [oid],
         ).fetchall()
+        if any(is_prepared for _, is_prepared in writers):  # its locks have another owner than before, as if it had ended
+            what = f"table {self._table.name}: prepared transactions have written it (PREPARE TRANSACTION)"
+            raise ReadStalled(what, "commit or roll them back: SELECT * FROM pg_prepared_xacts")
         return TableState(str(oid), following, frozenset(row[0] for row in writers))
 
     def _given(self) -> int:
@@ -101,18 +107,31 @@ class _Table:
                 what = f"column {self._table.column}: expected {wanted}, found {found[3]}"
                 raise self._failed(what, "choose another column: source.table.column")
 
+    @property
+    def _given_rows(self) -> str:
+        return f"({self._table.query}\n) AS g" if self._table.query else self._name
+
+    def columns(self) -> Columns:
+        """See `OpenSource`."""
+        described = self._session.execute(f"SELECT * FROM {self._given_rows} LIMIT 0").description
+        return Columns(
+            tuple((item.name, decimal(item.precision, item.scale)) for item in described if item.type_code == _NUMERIC)
+        )
+
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
         # Without a query, the condition is inside, where it finds the index in each version of PostgreSQL.
-        given = f"({self._table.query}\n) AS g" if self._table.query else self._name
+        given = self._given_rows
         rows = f"SELECT * FROM {given} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
         self._session.execute(
             f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q)::text FROM ({rows}) AS q"
             f" ORDER BY q.{self._column}",
             [span.start, span.end],
         )
-        while found := self._session.execute(f"FETCH {_ROWS} FROM kpipe_rows").fetchall():
+        number = FIRST
+        while found := self._session.execute(f"FETCH {number} FROM kpipe_rows").fetchall():
             offsets, values = zip(*found, strict=True)
+            number = following(len(found), sum(map(len, values)))
             yield json_records(list(values), pa.array(offsets, pa.int64()))
 
     def _failed(self, what: str, hint: str) -> ReadFailed:

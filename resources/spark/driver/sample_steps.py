@@ -10,9 +10,12 @@ from kpipe.column_growth import named, widened
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ingest.staging import filled
 from kpipe.ledger.ledger import Step
+from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
+from resources.sources.connector import Connector
+from resources.sources.exact_numbers import joined, refined
 
-__all__ = ["bounds_of", "spread"]
+__all__ = ["bounds_of", "spread", "typed"]
 
 
 def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
@@ -20,6 +23,15 @@ def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
     # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
     kind = pipeline.into.type if widened(pipeline) else ""
     return named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
+
+
+def typed(pipeline: Pipeline, inferred: Columns, connector: Connector | None, steps: Sequence[Step]) -> Columns:
+    """Return columns inferred from records, with the types of numbers in the source; a program may have changed them."""
+    kind = pipeline.format
+    if connector is None or pipeline.transform is not None or kind.type != "json" or kind.mapping is not None:
+        return inferred
+    names = sorted({step.source.topic.name for step in steps})
+    return refined(inferred, joined(connector.columns(name) for name in names))
 
 
 def spread(steps: Sequence[Step]) -> list[Step]:

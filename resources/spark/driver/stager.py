@@ -39,7 +39,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
-from resources.spark.driver.sample_steps import bounds_of, spread
+from resources.spark.driver.sample_steps import bounds_of, spread, typed
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -172,6 +172,7 @@ class SparkStager:
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
+            columns = typed(pipeline, columns, job.connector, steps[:_SAMPLE_TOPICS])
         self._seen[topic] = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen[topic]
 

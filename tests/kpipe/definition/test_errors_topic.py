@@ -48,6 +48,35 @@ def test_a_topic_that_would_come_back_or_cannot_exist_is_refused(topic: str, sou
     assert says in str(error.value)
 
 
+@each_case(
+    ("source", "into", "field"),
+    [
+        ({"topic": "orders"}, {"topic": "orders"}, "into.topic"),
+        ({"topics": ["orders", "x"]}, {"topic": "orders"}, "into.topic"),
+        ({"topic_pattern": "^orders"}, {"topic": "orders-clean"}, "into.topic"),
+        ({"topic_pattern": "letters$"}, {"topic": "clean"}, "into.dead_letters"),
+        ({"topic_pattern": "letters$"}, {"topic": "clean", "dead_letters": "dead"}, ""),
+        ({"topic": "dead"}, {"topic": "clean", "dead_letters": "dead"}, "into.dead_letters"),
+        ({"topic_pattern": "^kpipe"}, {"topic": "clean"}, "into.ledger"),
+        ({"topic_pattern": "^kpipe"}, {"topic": "clean", "ledger": "positions"}, ""),
+        ({"topic": "orders"}, {"topic": "orders", "brokers": ["a:1", "b"]}, "into.topic"),
+        ({"topic": "orders"}, {"topic": "orders", "brokers": "other:9092"}, ""),
+        ({"topic": "orders"}, {"topic": "orders-clean"}, ""),
+    ],
+)
+def test_a_source_that_reads_what_the_pipeline_writes_is_refused(
+    source: dict[str, Any], into: dict[str, Any], field: str
+) -> None:
+    fields = {
+        "name": "p", "source": {"brokers": "b:9092", **source}, "into": {"type": "kafka", "brokers": "b:9092", **into},
+    }  # fmt: skip
+    if not field:
+        assert Pipeline.model_validate(fields)
+        return
+    with pytest.raises(ValidationError, match=f"{field}: expected a topic that the source does not read"):
+        Pipeline.model_validate(fields)
+
+
 def test_a_pattern_never_reads_internal_topics() -> None:
     assert pipeline("__dead", {"topic_pattern": "."}).errors.topic == "__dead"
 

@@ -81,6 +81,22 @@ def test_a_topic_that_is_gone_stops_the_pipeline_until_somebody_decides(web: Wor
     assert proof(web).ok
 
 
+@pytest.mark.parametrize("end", [None, "latest"])
+def test_a_topic_that_was_dropped_and_is_visible_again_is_read_on(web: World, end: str | None) -> None:
+    bounds = {**FOUND, "source": {**FOUND["source"], "end": end}, "batch": {"max_offsets_per_partition": 2}}
+    next(iter(web.ingest(bounds).run()))
+    hidden = web.topics._topics.pop("web.y")
+    survey = Survey(web.ingest(bounds).pipeline, web.topics, web.table, seen=web.seen, forgetting=True)
+    snapshot, ledger = survey.look()
+    (decision,) = forget(ledger, snapshot, None)
+    survey.decide(decision.kind, decision.changes, decision.note)
+    web.run(bounds)
+    web.topics._topics["web.y"] = hidden
+    web.run(bounds)
+    assert Counter(row["_kafka_topic"] for row in web.table.rows) == {"web.x": 5, "web.y": 5}
+    assert proof(web).ok
+
+
 def test_a_gone_topic_that_was_dropped_can_come_back_only_on_demand(web: World) -> None:
     web.run(FOUND)
     old = web.topics.source(0, "web.y")

@@ -140,6 +140,22 @@ class Lanes(RuleBasedStateMachine):
         kept = self.ledger.unread(source, SKIPPED)
         assert {o for o in range(80) if o in skipped and o not in kept} == {o for o in range(80) if o in skipped and o in wanted}
 
+    @rule(partition=partitions)
+    def retire_and_come_back(self, partition: int) -> None:
+        source, snapshot = self.topics.source(partition % self.size), self.topics.snapshot()
+        lanes, behind = self.ledger.of(source), lag(self.ledger, snapshot)[source]
+        self.apply(transitions.retire(self.ledger, source))
+        assert all(lane.finished for lane in self.ledger.of(source))
+        if not self.ledger.of(source):
+            assert not lanes or (lanes[0].open and lanes[0].next == lanes[0].start)
+            self.began.pop(source, None)
+            return
+        assert lag(self.ledger, snapshot)[source] == behind
+        assert (source in arrivals(self.ledger, snapshot)) == any(not lane.finished for lane in lanes)
+        self.apply(transitions.resume(self.ledger, source))
+        assert lag(self.ledger, snapshot)[source] == behind
+        assert source not in arrivals(self.ledger, snapshot)
+
     @rule()
     def accept_loss(self) -> None:
         snapshot = self.topics.snapshot()

@@ -153,6 +153,27 @@ def test_removed_files_are_recorded_if_the_definition_allows_it(tmp_path: Path) 
     assert bench.audit().ok
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_files_of_a_folder_that_was_not_mounted_are_read_on_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grows: bool
+) -> None:
+    monkeypatch.setattr("kpipe.definition.source_files.Files.most_offsets", property(lambda _: 25))
+    bench = Bench(tmp_path, source={"on_data_loss": "record"}, files={"grows": grows})
+    bench.write("a", *numbered(0, 3))
+    bench.write("b", *numbered(3, 4))
+    next(iter(bench.ingest().run()))
+    bench.files.rename(tmp_path / "away")
+    bench.files.mkdir()
+    assert bench.run() == 0
+    bench.files.rmdir()
+    (tmp_path / "away").rename(bench.files)
+    if grows:
+        bench.write("a", *numbered(4, 5))
+    bench.run()
+    assert rows(bench) == list(range(5 if grows else 4))
+    assert bench.audit().ok, bench.audit().problems
+
+
 def test_a_complete_file_may_be_removed_once_it_was_read(tmp_path: Path) -> None:
     bench = Bench(tmp_path, files={"grows": False})
     bench.write("a", *numbered(0, 3), raw=b'{"id": 3}')
@@ -164,6 +185,19 @@ def test_a_complete_file_may_be_removed_once_it_was_read(tmp_path: Path) -> None
     bench.write("b", *numbered(5, 6))
     with pytest.raises(SourceIdentityChanged, match=rf"file {bench.files}/b was replaced"):
         bench.run()
+
+
+def test_files_that_were_removed_count_for_the_most_that_a_ledger_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, files={"grows": False, "max_files": 2})
+    for name in "ab":
+        bench.write(name, {"id": 1})
+        bench.run()
+        (bench.files / name).unlink()
+    bench.write("c", {"id": 1})
+    with pytest.raises(ReadFailed, match=r"expected at most 2 files .*ever read \(source.files.max_files\), found 3") as caught:
+        bench.run()
+    assert "max.message.bytes" in caught.value.hint
+    assert rows(bench) == [1, 1]
 
 
 def test_an_empty_folder_is_caught_up(tmp_path: Path) -> None:

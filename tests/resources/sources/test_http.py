@@ -197,6 +197,20 @@ def test_a_list_that_changed_where_it_was_read_is_refused(api: Api, tmp_path: Pa
     assert rows(made) == list(range(8))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_list_that_is_shorter_than_planned_fails_and_its_end_is_no_gap(api: Api, tmp_path: Path, way: str) -> None:
+    made = bench(tmp_path, api, way)
+    add(api, *range(1, 10))
+    records = list(api.records)
+    with pytest.raises(ReadFailed, match="it became shorter while it was read: expected "):
+        made.run_until("plan.frozen", lambda: api.records.__delitem__(slice(6, None)))  # a replica that lags behind answers
+    api.records[:] = records
+    add(api, 10)
+    made.run()
+    assert rows(made) == list(range(1, 11))
+    assert made.audit().ok, made.audit().problems
+
+
 def test_numbers_keep_all_digits_and_records_are_one_line() -> None:
     text = ' {"a": [1], "b" : {"c":\n[ {"x": 0.10000000000000000000001,\r\n "y": [1, "\\n"]} , {"x": 1e400} ] } } '
     assert [raw for raw, _ in items(text, "b.c")] == ['{"x": 0.10000000000000000000001,   "y": [1, "\\n"]}', '{"x": 1e400}']

@@ -245,6 +245,19 @@ def test_columns_of_iceberg_may_be_renamed_and_dropped(tmp_path: Path) -> None:
         assert "city" not in [row[0] for row in connection.execute("DESCRIBE t").fetchall()]
 
 
+def test_a_column_of_iceberg_may_be_renamed_while_its_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    lake = IcebergPlace(tmp_path)
+    lake.append(_rows(*range(1, 8)))
+    made = bench(tmp_path, lake, max_batch_rows=3)
+    next(iter(made.ingest().run()))
+    with lake.table.update_schema() as change:
+        change.rename_column("city", "town")
+    made.run()
+    assert rows(made) == list(range(1, 8))
+    assert made.audit().ok, made.audit().problems
+
+
 @pytest.mark.parametrize(
     ("lake", "words"),
     [

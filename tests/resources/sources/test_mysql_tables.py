@@ -146,6 +146,24 @@ def test_values_of_each_type_are_exact(orders: MariaTable, tmp_path: Path) -> No
     assert json.loads(second) == {**dict.fromkeys(("d", *found)), "id": 43}
 
 
+def test_numbers_keep_all_digits_in_columns(orders: MariaTable, tmp_path: Path) -> None:
+    orders.run(
+        "DROP TABLE orders",
+        "CREATE TABLE orders (id int PRIMARY KEY, d decimal(60,20), e decimal(38,4), z decimal(38,2) ZEROFILL,"
+        " u bigint unsigned)",
+        "INSERT INTO orders VALUES (1, 1234567890123456789012345678901234567890.00000000000000000001, -1234567890123456789.1234,"
+        " 1234567890123456789.12, 18446744073709551615)",
+    )
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    bench.run()
+    assert rows(bench, "d::VARCHAR, e::VARCHAR, z::VARCHAR, u") == [(
+        "1234567890123456789012345678901234567890.00000000000000000001", "-1234567890123456789.1234", "1234567890123456789.12",
+        2**64 - 1,
+    )]  # fmt: skip
+    kinds = ("JSON", "DECIMAL(38,4)", "DECIMAL(38,2)", "UBIGINT")
+    assert rows(bench, "typeof(d), typeof(e), typeof(z), typeof(u)") == [kinds]
+
+
 @pytest.mark.parametrize(
     ("statement", "column", "words"),
     [

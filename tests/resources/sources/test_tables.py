@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, SourceIdentityChanged
+from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, ReadStalled, SourceIdentityChanged
 from kpipe.failpoints import POINTS
 from kpipe.sql.renderer import to_sql
 from resources.destinations import summary
@@ -78,7 +78,7 @@ def test_rows_of_duckdb_are_records_at_the_value_of_the_column(tmp_path: Path) -
     bench = Bench(tmp_path, source=table.source(), files=None)
     bench.run()
     assert rows(bench, "_kafka_topic, _kafka_offset, id, name, price::VARCHAR") == [
-        ("duckdb/orders", 3, 3, "x", "1.5"), ("duckdb/orders", 7, 7, None, None),
+        ("duckdb/orders", 3, 3, "x", "1.50"), ("duckdb/orders", 7, 7, None, None),
     ]  # fmt: skip
     table.run("INSERT INTO orders SELECT range, 'y', NULL, 2 FROM range(8, 20)")
     bench.run()
@@ -157,6 +157,17 @@ def test_rows_of_postgresql_and_transactions_that_commit_out_of_order(orders: Po
     assert bench.audit().ok, bench.audit().problems
 
 
+def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: Path) -> None:
+    orders.run("ALTER TABLE orders ADD exact numeric(30, 4)", "ALTER TABLE orders ADD empty numeric(9, 2)")
+    orders.run("INSERT INTO orders (price, exact) VALUES (12345678901234567890.123456789, 12345678901234567890.1234)")
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    bench.run()
+    assert rows(bench, "price::VARCHAR, exact::VARCHAR, empty") == [
+        ("12345678901234567890.123456789", "12345678901234567890.1234", None)
+    ]
+    assert rows(bench, "typeof(price), typeof(exact), typeof(empty)") == [("JSON", "DECIMAL(30,4)", "DECIMAL(9,2)")]
+
+
 def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable, tmp_path: Path) -> None:
     bench = Bench(tmp_path, source=orders.source(), files=None)
     orders.run("INSERT INTO orders (name) VALUES ('a')")
@@ -218,6 +229,31 @@ def test_a_real_replica_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         server.start()
         with pytest.raises(ReadFailed, match="the server is a replica"):
             Bench(tmp_path, source=table.source(), files=None).run()
+
+
+def test_a_prepared_transaction_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SOURCE_PASSWORD", PASSWORD)
+    with PostgresServer(max_prepared_transactions=1) as server:
+        table = PostgresTable(server, "orders")
+        table.run("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)")
+        bench = Bench(tmp_path, source=table.source(), files=None)
+        ingest = bench.ingest()
+        with table.session() as late:
+            late.execute("INSERT INTO orders (name) VALUES ('late')")
+            table.run("INSERT INTO orders (name) VALUES ('early')")
+            assert list(ingest.run()) == []
+            late.execute("PREPARE TRANSACTION 'late'")
+            with pytest.raises(ReadStalled, match="prepared transactions have written it"):
+                list(ingest.run())
+            server.stop()
+            server.start()
+            with pytest.raises(ReadStalled, match="prepared transactions have written it"):
+                bench.run()
+        with table.session() as other:
+            other.autocommit = True
+            other.execute("COMMIT PREPARED 'late'")
+        bench.run()
+        assert rows(bench) == [1, 2]
 
 
 def test_a_partition_waits_for_writers_of_the_whole_table(orders: PostgresTable, tmp_path: Path) -> None:
