@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from kpipe.errors import DestinationBusy
 from kpipe.ledger.ledger import Ledger
 from kpipe.verification.recount import Entry, Recount
 from kpipe.verification.verify import Audit, audit
 
-if TYPE_CHECKING:
-    from kpipe.interfaces import Destination
-
-__all__ = ["Evidence", "OneState", "gather"]
+__all__ = ["Evidence", "OneState", "Readable", "gather"]
 
 _ATTEMPTS = 10
 
@@ -40,6 +37,26 @@ class Evidence:
         return audit(self.ledger, self.history, self.recount, multi_topic)
 
 
+class Readable(Protocol):
+    """The part of a destination that the proof reads; see `Destination`."""
+
+    def describe(self) -> str:
+        """Describe the destination."""
+        ...
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """Read the registration id and the ledger."""
+        ...
+
+    def history(self) -> Sequence[Entry]:
+        """Read every committed range, in order of commit."""
+        ...
+
+    def recount(self) -> Recount:
+        """Count rows and dead letters."""
+        ...
+
+
 @runtime_checkable
 class OneState(Protocol):
     """Optional interface of a destination: read the evidence in one transaction, or at one version of the table."""
@@ -49,7 +66,7 @@ class OneState(Protocol):
         ...
 
 
-def gather(destination: Destination) -> Evidence:
+def gather(destination: Readable) -> Evidence:
     """Read the evidence. Without `OneState`, it is read again until no commit came between.
 
     Raises:
