@@ -198,6 +198,19 @@ def test_a_table_that_another_pipeline_has_written_is_not_dropped(place: Place) 
         place.open().discard(REBUILT, [REBUILT])
 
 
+def test_a_table_that_the_pipeline_has_not_written_is_not_dropped(place: Place) -> None:
+    """It is a user's, or of a user who has created the table of a rebuild by hand."""
+    both(place)
+    place.sql("CREATE TABLE mine_rebuild (id BIGINT)")
+    before = seen(place)
+    with pytest.raises(InvalidStatement, match="table mine_rebuild: pipeline tweets_rebuild has not written it"):
+        place.open().discard(REBUILT, [REBUILT, "mine_rebuild"])
+    assert seen(place) == before
+    place.sql("DROP TABLE mine_rebuild")
+    place.open().discard(REBUILT, [REBUILT, "mine_rebuild"])
+    assert place.open(REBUILT, REBUILT).ledger()[0] == "" and not place.rows(REBUILT)
+
+
 def test_what_the_live_table_has_beside_its_rows_is_not_lost(place: Place) -> None:
     old, _ = both(place)
     before = seen(place)
