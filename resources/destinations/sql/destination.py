@@ -13,7 +13,7 @@ from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.ledger.totals import Totals
-from kpipe.provenance.facts import Facts, Found
+from kpipe.provenance.facts import Facts, Found, RowSources
 from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
@@ -49,7 +49,8 @@ _E = TypeVar("_E", bound=Engine)
 class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
-    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging` and `Traceable`.
+    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging`, `Traceable` and
+    `Attributing`.
 
     Args:
         engine: of the database.
@@ -296,6 +297,10 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     def rows_at(self, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
         """Return the coordinates of rows; see `Traceable`."""
         return provenance.rows_at(self.store, table, where, limit)
+
+    def row_sources(self, table: str) -> RowSources:
+        """Return how the rows of a table name the source of their records; see `Attributing`."""
+        return provenance.row_sources(self.store, table)
 
     # -- retry of dead letters, clearing, and exchange
 
