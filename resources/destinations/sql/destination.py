@@ -195,7 +195,7 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
 
         def read(connection: Connection) -> Evidence:
             store = self._as_written(connection)
-            former = multi_table.former(connection, self.pipeline, [table.name for table in store.tables])
+            former = multi_table.former(connection, self.engine.dialect, self.pipeline, [table.name for table in store.tables])
             tables = [*store.tables, *map(TargetTable, former)]
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
@@ -221,7 +221,7 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
         """Return the store with the tables that were written, if its name is a template."""
         if not (self.store.by_topic or self.store.by_field):
             return self.store
-        return self.store.of_tables(multi_table.of_template(connection, self.pipeline, self.store.table))
+        return self.store.of_tables(multi_table.of_template(connection, self.engine.dialect, self.pipeline, self.store.table))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""

@@ -252,7 +252,9 @@ def rows_at(store: Store, table: str, where: Mapping[str, str], limit: int) -> S
     names = [known.name for known in store.tables]
     if store.by_field:
         nothing: list[str] = []
-        names = store.read_ledger(lambda connection: multi_table.targets(connection, store.pipeline), nothing)
+        names = store.read_ledger(
+            lambda connection: multi_table.targets(connection, store.engine.dialect, store.pipeline), nothing
+        )
     if store.by_topic:
         names = store.read_ledger(lambda connection: list(multi_table.topics(connection, store.pipeline).values()), names)
     name = table if table in names else next((known for known in names if known.lower() == table.lower()), None)
