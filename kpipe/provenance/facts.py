@@ -186,7 +186,7 @@ class Found:
 
 @dataclass(frozen=True)
 class RowSources:
-    """How the rows of a table name the source of their records, whatever the present definition states.
+    """Columns by which the rows of a table name the source of their records, whatever the present definition states.
 
     Attributes:
         keyed: whether any pipeline has merged rows by a key, so that later rows have replaced others.

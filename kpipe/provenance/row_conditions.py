@@ -18,7 +18,7 @@ _MOST_RANGES = 100  # ranges in a printed condition
 
 @dataclass(frozen=True)
 class Naming:
-    """How a condition names the source of a row.
+    """Columns by which a condition names the source of a row.
 
     Attributes:
         by_topic: whether rows name their topic.
@@ -32,7 +32,7 @@ class Naming:
 
 
 def by_history(rows: RowSources, history: Sequence[Entry]) -> RowSources:
-    """Return `rows` with the topic of rows that name none: the one that was read before all others.
+    """Return `rows` with the topic of rows that name none: it was read before all others.
 
     Args:
         rows: as the table is known.
