@@ -220,10 +220,10 @@ def discard(store: Store, pipeline: str, tables: Sequence[str]) -> None:
     def write(connection: Connection) -> None:
         engine, dialect = store.engine, store.engine.dialect
         # Before the transaction: in DuckDB, a query of a missing table would abort it.
-        there = [table for table in tables if engine.table_exists(connection, table)]
+        there = [name for name in tables if engine.table_exists(connection, name)]
         known = engine.begin(connection, pipeline, store.tables)[0]
-        for table in there:
-            _check_own(pipeline, table, written_by(connection, dialect, [table]) if known else [])
+        for name in there:
+            _check_own(pipeline, name, written_by(connection, dialect, [name]) if known else [])
         for table in _OF_PIPELINE if known else ():
             connection.execute(f"DELETE FROM {table.sql} WHERE pipeline_name = $1", [pipeline])
         for name in tables:
