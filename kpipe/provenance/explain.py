@@ -195,11 +195,10 @@ def decide(
     if possible == (GAP,) and evidence is not None and evidence.present:
         # As many rows as the batch has written, but of other records: another client has changed some.
         possible = _possible(reading, rows, unattributed, cleared, searched, intact=False)
-    if evidence is not None and len(possible) > 1:
-        if evidence.present:  # a record never appears later at an offset below the last stable one
-            possible = tuple(item for item in possible if item != GAP)
-        elif evidence.present is False and not evidence.compacted and GAP in possible:
-            possible = (GAP,)
+    if evidence is not None and evidence.present:  # a record never appears later at an offset below the last stable one
+        possible = tuple(item for item in possible if item != GAP)
+    elif evidence is not None and evidence.present is False and not evidence.compacted and GAP in possible:
+        possible = (GAP,)
     outcome, retried = "", "no"
     if possible == (ROW,):
         retried = "unknown" if later and not any(table.keyed for table in reading.tables) else "no"

@@ -13,12 +13,14 @@ from kpipe.verification.recount import Entry
 __all__ = [
     "DECISIONS",
     "MOST",
+    "Attributing",
     "CommitInfo",
     "Facts",
     "Found",
     "Letter",
     "Query",
     "Reading",
+    "RowSources",
     "Snapshot",
     "TableRows",
     "Traceable",
@@ -180,6 +182,32 @@ class Found:
     topic: str | None
     partition: int | None
     offset: int | None
+
+
+@dataclass(frozen=True)
+class RowSources:
+    """Columns by which the rows of a table name the source of their records, whatever the present definition states.
+
+    Attributes:
+        keyed: whether any pipeline has merged rows by a key, so that later rows have replaced others.
+        topic_column: whether the table has a column with the topic.
+        unnamed: whether rows name no topic: a definition with one topic has written them. None: unknown.
+        owner: topic of all rows that name none; None: unknown.
+    """
+
+    keyed: bool = False
+    topic_column: bool = True
+    unnamed: bool | None = False
+    owner: str | None = None
+
+
+@runtime_checkable
+class Attributing(Protocol):
+    """Optional interface of a destination: report how the rows of a table name the source of their records."""
+
+    def row_sources(self, table: str) -> RowSources:
+        """Read it from the ledger and the table. It may read the whole column of topics."""
+        ...
 
 
 @runtime_checkable

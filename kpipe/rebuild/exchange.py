@@ -111,7 +111,7 @@ class Exchanging(Protocol):
         """Drop the tables of a pipeline, and delete its ledger, history and dead letters, in one commit.
 
         Raises:
-            InvalidStatement: another pipeline has written one of the tables.
+            InvalidStatement: one of the tables was written by another pipeline, or not by this one. Nothing was dropped.
         """
         ...
 

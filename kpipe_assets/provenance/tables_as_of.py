@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,8 @@ from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import RangeSet
 from kpipe.provenance.as_of import Match, content_at, find, first_covering
-from kpipe.provenance.facts import Query, Snapshot, Versioned, VersionedTables
+from kpipe.provenance.facts import Attributing, Query, RowSources, Snapshot, Versioned, VersionedTables
+from kpipe.provenance.row_conditions import Naming, beyond, by_history, naming, within
 from kpipe.tables.field_tables import refused_by_field
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import topic_parts
@@ -29,7 +30,6 @@ from resources.home import Home
 __all__ = ["AsOf", "TableState", "as_of", "to_dict"]
 
 _DATABASES = ("duckdb", "ducklake", "postgres", "mysql", "singlestore")
-_MOST_RANGES = 100  # ranges in a printed condition
 
 
 @dataclass(frozen=True)
@@ -187,16 +187,16 @@ def _lakes(
         return None
     seq, after = found.content.seq, cover.content.seq if cover is not None else 0
     if isinstance(destination, Versioned):
-        return [_lake(pipeline, destination, ledger, seq, after, cover, targets)]
+        return [_lake(pipeline, destination, ledger, history, seq, after, cover, targets)]
     if not isinstance(destination, VersionedTables):
         return None
     tables = []
     for part, topics in topic_parts(pipeline, sorted({entry.source.topic.name for entry in history})):
-        mine = [entry.seq for entry in history if entry.source.topic.name in topics]
-        own, own_after = (max((at for at in mine if at <= limit), default=0) for limit in (seq, after))
+        mine = [entry for entry in history if entry.source.topic.name in topics]
+        own, own_after = (max((entry.seq for entry in mine if entry.seq <= limit), default=0) for limit in (seq, after))
         wanted_here = {source: to for source, to in targets.items() if source.topic.name in topics}
         place = destination.versions(part.into.table)
-        tables.append(_lake(part, place, ledger.of_topics(topics), own, own_after, cover, wanted_here))
+        tables.append(_lake(part, place, ledger.of_topics(topics), mine, own, own_after, cover, wanted_here))
     return tables
 
 
@@ -204,6 +204,7 @@ def _lake(
     pipeline: Pipeline,
     destination: Versioned,
     ledger: Ledger,
+    history: Sequence[Entry],
     seq: int,
     after: int,
     cover: Match | None,
@@ -215,6 +216,7 @@ def _lake(
         pipeline: the definition, as seen by the table.
         destination: the table's states.
         ledger: lanes of its topics.
+        history: ranges of its topics.
         seq: number of the commit; 0: none.
         after: number of the first commit that has all wanted offsets; 0: none.
         cover: the offsets after that commit.
@@ -230,12 +232,15 @@ def _lake(
         statement = f"the snapshot of commit {seq} does not exist any more: it has expired, or the log was cleaned up"
     narrowed: Sequence[Query] = ()
     later = snapshots.get(after)
-    keyed = KeyRule.of(pipeline) is not None  # rows of a later snapshot have replaced and deleted others
-    plain = cover is not None and not keyed and not any(cover.repeated.values())
-    condition = _beyond(pipeline, ledger, targets) if plain else ""
-    if later is not None and condition:
-        narrowed = destination.queries(later, condition)
-        statement = "; ".join([*filter(None, [statement]), *_others(pipeline, destination, table)])
+    if cover is not None and later is not None and not any(cover.repeated.values()):
+        rows = _rows(pipeline, destination, history)
+        names = naming(pipeline, ledger, rows)
+        # Rows of a later snapshot have replaced and deleted others by their key.
+        condition = "" if rows.keyed else beyond(names, targets)
+        if condition:
+            narrowed = destination.queries(later, condition)
+            notes = [*_unnamed(names, ledger), *_others(pipeline, destination, table)]
+            statement = "; ".join([*filter(None, [statement]), *notes])
     queries = destination.queries(snapshot) if snapshot is not None else ()
     return TableState(table, snapshot, queries, narrowed, later if narrowed else None, statement)
 
@@ -266,14 +271,18 @@ def _database(
     for part, topics in parts:
         table, notes = part.into.table, [f"{kind} keeps no snapshots"]
         mine = {source: item for source, item in ranges.items() if source.topic.name in topics}
-        condition = _within(pipeline, ledger, mine)
-        if KeyRule.of(part) is not None:
+        rows = _rows(part, destination, [entry for entry in history if entry.source.topic.name in topics])
+        names = naming(pipeline, ledger, rows)
+        condition = within(names, mine)
+        if rows.keyed:
             condition = ""
             notes.append("later batches have replaced and deleted rows of the table: its state then cannot be queried")
         elif not any(mine.values()):
             notes.append("nothing was committed by then")
         elif not condition:
-            notes.append("rows do not name their offset, or not unambiguously")
+            notes.append(names.refusal or "the offsets are too many ranges for a condition")
+        elif kind == "parquet":
+            notes += _unnamed(names, ledger)
         notes += _others(pipeline, destination, table)
         if former:
             notes.append(f"an earlier definition has loaded other tables, which are not queried: {', '.join(former)}")
@@ -301,6 +310,22 @@ def _database(
     return tables
 
 
+def _rows(pipeline: Pipeline, destination: object, history: Sequence[Entry]) -> RowSources:
+    """Return how the rows of a table name their source: rows of earlier definitions may differ from those of the present one."""
+    table = pipeline.into.table
+    destination = destination.versions(table) if isinstance(destination, VersionedTables) else destination
+    rows = destination.row_sources(table) if isinstance(destination, Attributing) else RowSources(unnamed=None)
+    if KeyRule.of(pipeline) is not None:
+        rows = replace(rows, keyed=True)
+    return by_history(rows, history)
+
+
+def _unnamed(names: Naming, ledger: Ledger) -> list[str]:
+    """Return the restriction of a condition in a table whose rows were not searched."""
+    several = len({source.topic.name for source in ledger.sources()}) > 1
+    return [f"rows that name no topic count as those of {names.owner}, which was read first"] if names.owner and several else []
+
+
 def _others(pipeline: Pipeline, destination: object, table: str) -> list[str]:
     """Return the restriction of a condition on coordinates if other pipelines write the table."""
     destination = destination.versions(table) if isinstance(destination, VersionedTables) else destination
@@ -310,39 +335,3 @@ def _others(pipeline: Pipeline, destination: object, table: str) -> list[str]:
     if not others:
         return []
     return [f"the condition does not distinguish the rows of pipeline {', '.join(others[:20])}, which writes the table, too"]
-
-
-def _named(pipeline: Pipeline, ledger: Ledger) -> bool | None:
-    """Return whether rows name their topic, or None if rows do not identify the source of their record."""
-    if pipeline.transform is not None and not pipeline.transform.traced:
-        return None
-    sources = ledger.sources()
-    by_topic = "topic" in pipeline.coordinates
-    parts = {(source.topic.name if by_topic else "", source.partition) for source in sources}
-    return by_topic if len(parts) == len(sources) else None
-
-
-def _place(source: PartitionId, by_topic: bool) -> str:
-    topic = f"_kafka_topic = '{source.topic.name}' AND " if by_topic else ""
-    return f"{topic}_kafka_partition = {source.partition}"
-
-
-def _beyond(pipeline: Pipeline, ledger: Ledger, targets: Mapping[PartitionId, int]) -> str:
-    """Return the condition that leaves out later offsets of these partitions; empty if rows do not name them."""
-    by_topic = _named(pipeline, ledger)
-    if by_topic is None or len(targets) > _MOST_RANGES:
-        return ""
-    return " AND ".join(f"NOT ({_place(source, by_topic)} AND _kafka_offset >= {to})" for source, to in sorted(targets.items()))
-
-
-def _within(pipeline: Pipeline, ledger: Ledger, ranges: Mapping[PartitionId, Sequence[tuple[int, int]]]) -> str:
-    """Return the condition that rows are of these offsets; empty if rows do not name them."""
-    by_topic = _named(pipeline, ledger)
-    if by_topic is None or not ranges or sum(map(len, ranges.values())) > _MOST_RANGES:
-        return ""
-    parts = []
-    for source, items in sorted(ranges.items()):
-        for start, end in items:
-            low = f"_kafka_offset >= {start} AND " if start else ""
-            parts.append(f"({_place(source, by_topic)} AND {low}_kafka_offset < {end})")
-    return " OR ".join(parts)

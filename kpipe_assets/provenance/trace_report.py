@@ -146,7 +146,7 @@ def _headline(traced: Traced) -> str:
 
 def _decision(fate: Fate) -> str:
     if not fate.possible:
-        return "not determined: ledger and table contradict each other; run kpipe verify"
+        return "not determined: ledger, table and brokers contradict each other; run kpipe verify"
     if not fate.decision:
         return "not determined: " + " or ".join(_WORDS[item] for item in fate.possible)
     if fate.decision != ROW or not fate.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,7 +167,8 @@ def cancel(home: Home, name: str) -> None:
     found = load(home, name)
     if found is None:
         raise InvalidStatement(f"pipeline {name}: no rebuild has begun", f"kpipe rebuild {name} begins one")
-    _discard(home, Pipeline.model_validate(found.old), REBUILD)
+    old = Pipeline.model_validate(found.old)
+    _discard(home, old, name + REBUILD, [one.rebuilt for one in table_names(old)])
     forget(home, name)
 
 
@@ -180,7 +181,8 @@ def drop_replaced(home: Home, name: str) -> None:
     finish(home, name)
     if name + REPLACED not in home.names():
         raise InvalidStatement(f"pipeline {name}: no exchange has replaced a table", "")
-    _discard(home, home.pipeline(name), REPLACED)
+    replaced = home.pipeline(name + REPLACED)  # the live definition may have been edited since
+    _discard(home, replaced, replaced.name, [one.table for one in replaced.tables])
     home.remove(name + REPLACED)
     (home.state / f"{name}{REPLACED}.json").unlink(missing_ok=True)
 
@@ -190,11 +192,11 @@ def _check_shadow(name: str, shadow: Pipeline, found: Rebuild) -> None:
     check_unchanged(name, shadow, begun.to_dict())
 
 
-def _discard(home: Home, live: Pipeline, ending: str) -> None:
-    name = live.name + ending
+def _discard(home: Home, place: Pipeline, name: str, tables: Sequence[str]) -> None:
+    """Drop the tables and the ledger of the pipeline `name` in the database of `place`."""
     if is_running(home, name):
         raise InvalidStatement(f"pipeline {name} is running", f"STOP PIPELINE {name} first")
-    _exchanging(live, home).discard(name, [one.table + ending for one in live.tables])
+    _exchanging(place, home).discard(name, tables)
 
 
 def _exchanging(live: Pipeline, home: Home) -> Exchanging:

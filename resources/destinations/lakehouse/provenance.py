@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
 from kpipe.ledger.ledger import Ledger
-from kpipe.provenance.facts import DECISIONS, CommitInfo, Facts, Found, Letter, Query, Reading, Snapshot, TableRows
+from kpipe.provenance.facts import DECISIONS, CommitInfo, Facts, Found, Letter, Query, Reading, RowSources, Snapshot, TableRows
 from kpipe.schema.columns import Columns
 from kpipe.verification.recount import Entry
 from resources.destinations.lakehouse import commit_log
@@ -222,6 +222,15 @@ class Tracing:
         """Return queries of a snapshot; see `Versioned`."""
         state, _ = self._look()
         return self.lake.queries(state, snapshot, condition)
+
+    def row_sources(self, table: str) -> RowSources:
+        """Return how the rows of the table name the source of their records; see `Attributing`. Rows are not searched."""
+        del table
+        state, _ = self._look()
+        if state is None:
+            return RowSources()
+        names = {name.lower() for name in state.columns.names()}
+        return RowSources(is_keyed(state), topic_column=_TOPIC in names, unnamed=None)
 
     def _traced(self) -> Lake | None:
         state, record = self._look()

@@ -29,6 +29,8 @@ _OWN = (
     f" WHERE contype IN ('c', 'p', 'u', 'x', 'f') AND conrelid = {_TABLE}"
     " UNION SELECT 'default of column ' || a.attname || ': ' || pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef AS d"
     f" JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = {_TABLE}"
+    f" UNION SELECT 'NOT NULL of column ' || attname FROM pg_attribute WHERE attrelid = {_TABLE} AND attnotnull"
+    " AND attidentity = '' AND attnum > 0 AND NOT attisdropped"
     " UNION SELECT 'identity of column ' || attname FROM pg_attribute"
     f" WHERE attrelid = {_TABLE} AND attidentity <> '' AND NOT attisdropped ORDER BY 1"
 )

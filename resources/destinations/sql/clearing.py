@@ -32,6 +32,10 @@ _ELSEWHERE = "load into another table, by a pipeline of another name, and drop t
 _SHOWN = (
     "batch_rows_written", "batch_partition_parsed_rows", "batch_partition_extracted_bytes", "batch_partition_extracted_rows",
 )  # fmt: skip
+# Columns that identify a range. A batch may have ranges of several topics, each in a table of its own.
+_RANGE = (
+    "pipeline_name", "batch_id", "cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset",
+)  # fmt: skip
 
 
 def clear(store: Store, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
@@ -196,13 +200,15 @@ def written_by(connection: Connection, dialect: Dialect, tables: Sequence[str]) 
 
 
 def _beside(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> list[str]:
-    """Return the other tables of the batches that are cleared, without tables that were cleared since."""
+    """Return the other tables of the ranges that are cleared, without tables that were cleared since."""
+    ranges = []
+    # Ranges of tables by a field name the template.
+    for table, alias in ((TARGETS, "y"), (BATCHES, "z")):
+        same = " AND ".join(f"{alias}.{name} = x.{name}" for name in _RANGE)
+        ranges.append(f"EXISTS (SELECT 1 FROM {table.sql} AS {alias} WHERE {same} AND ({_named(dialect, alias, tables, 2)}))")
     found = connection.execute(
         f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {_standing(dialect, 'x')}"
-        f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
-        f" AND ({_named(dialect, 'y', tables, 2)})"
-        # Ranges of tables by a field name the template.
-        f" UNION SELECT z.batch_id FROM {BATCHES.sql} AS z WHERE z.pipeline_name = $1 AND ({_named(dialect, 'z', tables, 2)}))",
+        f" AND ({' OR '.join(ranges)})",
         [pipeline, *tables],
     ).fetchall()
     cleared = {table.lower() for table in tables}
@@ -258,8 +264,11 @@ def _letters_gone(connection: Connection, dialect: Dialect, pipeline: str, table
     for table in tables:
         gone += dialect.change(
             connection,
-            f"UPDATE {ERRORS.sql} SET dead_letter = false WHERE pipeline_name = $1 AND dead_letter AND batch_id IN"
-            f" (SELECT batch_id FROM {BATCHES.sql} AS b WHERE b.pipeline_name = $2"
+            f"UPDATE {ERRORS.sql} AS e SET dead_letter = false WHERE e.pipeline_name = $1 AND e.dead_letter AND EXISTS"
+            f" (SELECT 1 FROM {BATCHES.sql} AS b WHERE b.pipeline_name = $2 AND b.batch_id = e.batch_id AND b.topic = e.topic"
+            ' AND b.batch_source_partition_id = e."partition"'
+            # Output of a program has no offset.
+            ' AND (e."offset" IS NULL OR (e."offset" >= b.batch_earliest_offset AND e."offset" < b.batch_latest_offset))'
             f" AND {dialect.same_name.format('b.target_table', '$3')})",
             [pipeline, pipeline, table],
         )

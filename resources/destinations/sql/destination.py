@@ -13,7 +13,7 @@ from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.ledger.totals import Totals
-from kpipe.provenance.facts import Facts, Found
+from kpipe.provenance.facts import Facts, Found, RowSources
 from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
@@ -49,7 +49,8 @@ _E = TypeVar("_E", bound=Engine)
 class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
-    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging` and `Traceable`.
+    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying`, `Clearing`, `Exchanging`, `Traceable` and
+    `Attributing`.
 
     Args:
         engine: of the database.
@@ -194,7 +195,7 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
 
         def read(connection: Connection) -> Evidence:
             store = self._as_written(connection)
-            former = multi_table.former(connection, self.pipeline, [table.name for table in store.tables])
+            former = multi_table.former(connection, self.engine.dialect, self.pipeline, [table.name for table in store.tables])
             tables = [*store.tables, *map(TargetTable, former)]
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
@@ -220,7 +221,7 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
         """Return the store with the tables that were written, if its name is a template."""
         if not (self.store.by_topic or self.store.by_field):
             return self.store
-        return self.store.of_tables(multi_table.of_template(connection, self.pipeline, self.store.table))
+        return self.store.of_tables(multi_table.of_template(connection, self.engine.dialect, self.pipeline, self.store.table))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""
@@ -296,6 +297,10 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     def rows_at(self, table: str, where: Mapping[str, str], limit: int) -> Sequence[Found]:
         """Return the coordinates of rows; see `Traceable`."""
         return provenance.rows_at(self.store, table, where, limit)
+
+    def row_sources(self, table: str) -> RowSources:
+        """Return how the rows of a table name the source of their records; see `Attributing`."""
+        return provenance.row_sources(self.store, table)
 
     # -- retry of dead letters, clearing, and exchange
 

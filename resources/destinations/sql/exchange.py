@@ -13,7 +13,7 @@ from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames, check, mar
 from kpipe.run_events import ledger_only
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import commit_row
-from resources.destinations.sql.clearing import writers, written_by
+from resources.destinations.sql.clearing import written_by
 from resources.destinations.sql.ledger import history_tables, ledger_table
 from resources.destinations.sql.ledger.table_definitions import (
     BATCHES,
@@ -216,13 +216,14 @@ def _rename(connection: Connection, dialect: Dialect, old: str, new: str) -> Non
 def discard(store: Store, pipeline: str, tables: Sequence[str]) -> None:
     """Drop tables of a pipeline with its ledger; see `Exchanging.discard`."""
     check_able(store)
-    for table in tables:
-        if others := [name for name in writers(store, table) if name != pipeline]:
-            raise InvalidStatement(f"table {table} has rows of pipeline {', '.join(others)}", "drop it by hand")
 
     def write(connection: Connection) -> None:
         engine, dialect = store.engine, store.engine.dialect
+        # Before the transaction: in DuckDB, a query of a missing table would abort it.
+        there = [name for name in tables if engine.table_exists(connection, name)]
         known = engine.begin(connection, pipeline, store.tables)[0]
+        for name in there:
+            _check_own(pipeline, name, written_by(connection, dialect, [name]) if known else [])
         for table in _OF_PIPELINE if known else ():
             connection.execute(f"DELETE FROM {table.sql} WHERE pipeline_name = $1", [pipeline])
         for name in tables:
@@ -233,6 +234,17 @@ def discard(store: Store, pipeline: str, tables: Sequence[str]) -> None:
 
     if store.engine.exists():
         store.write(write)
+
+
+def _check_own(pipeline: str, table: str, names: Sequence[str]) -> None:
+    """Check that the pipeline, and no other one, has written the table."""
+    if others := [name for name in names if name != pipeline]:
+        raise InvalidStatement(f"table {table} has rows of pipeline {', '.join(others)}", "drop it by hand")
+    if not names:
+        raise InvalidStatement(
+            f"table {table}: pipeline {pipeline} has not written it, so it may be yours; nothing was dropped",
+            "rename it, or drop it by hand, and repeat the command",
+        )
 
 
 def differences(store: Store, names: TableNames, limit: int) -> Coordinates:

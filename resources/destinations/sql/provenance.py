@@ -10,19 +10,20 @@ from typing import Any
 from kpipe.definition.table_template import field_of
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.ledger.ledger import Ledger
-from kpipe.provenance.facts import DECISIONS, MOST, CommitInfo, Facts, Found, Letter, Reading, TableRows
+from kpipe.provenance.facts import DECISIONS, MOST, CommitInfo, Facts, Found, Letter, Reading, RowSources, TableRows
 from kpipe.schema.columns import Columns
-from kpipe.topics import PartitionId, TopicId
+from kpipe.topics import Part, PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.recount import Entry
 from resources.destinations.provenance import Written, bound, commit_info, decided, shares
 from resources.destinations.sql.ledger import ledger_table, multi_table, row_balance
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
+from resources.destinations.sql.ledger.range_check import only_topic
 from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, quote
 from resources.destinations.sql.store import Store
 
-__all__ = ["rows_at", "trace"]
+__all__ = ["row_sources", "rows_at", "trace"]
 
 _INFO = ("batch_id", "seq", "kind", "run_id", "version", "note", "committed")
 _LOOKED = 1000  # most decisions whose notes are read; most other ranges that overlap one; most dead letters of an offset
@@ -48,6 +49,26 @@ def trace(store: Store, topic: str, partition: int, offset: int) -> Facts:
         return Facts(ledger, readings, decisions, _commits(connection, store, ("replay",), MOST))
 
     return store.read_ledger(read, Facts(Ledger(store.pipeline)))
+
+
+def row_sources(store: Store, table: str) -> RowSources:
+    """Return how the rows of a table name the source of their records; see `Attributing`."""
+
+    def read(connection: Connection) -> RowSources:
+        if not store.engine.table_exists(connection, table):
+            return RowSources()
+        store.engine.begin_snapshot(connection)
+        keyed, names = row_balance.known(connection, table), _names(connection, store, table)
+        if names is None or _TOPIC not in names or _NUMBER not in names:
+            return RowSources(keyed, topic_column=names is not None and _TOPIC in names)
+        rows = connection.execute(
+            f"SELECT {_NUMBER}, count(*) FROM {store.engine.dialect.name(table)}"
+            f" WHERE {_TOPIC} IS NULL AND {_NUMBER} IS NOT NULL GROUP BY {_NUMBER}"
+        ).fetchall()
+        unnamed: dict[Part, int] = dict(rows)
+        return RowSources(keyed, unnamed=bool(unnamed), owner=only_topic(connection, store.engine.dialect, table, names, unnamed))
+
+    return store.read_ledger(read, RowSources())
 
 
 def _ranges(
@@ -231,7 +252,9 @@ def rows_at(store: Store, table: str, where: Mapping[str, str], limit: int) -> S
     names = [known.name for known in store.tables]
     if store.by_field:
         nothing: list[str] = []
-        names = store.read_ledger(lambda connection: multi_table.targets(connection, store.pipeline), nothing)
+        names = store.read_ledger(
+            lambda connection: multi_table.targets(connection, store.engine.dialect, store.pipeline), nothing
+        )
     if store.by_topic:
         names = store.read_ledger(lambda connection: list(multi_table.topics(connection, store.pipeline).values()), names)
     name = table if table in names else next((known for known in names if known.lower() == table.lower()), None)

@@ -87,6 +87,10 @@ class Dialect:
         """Return a table's name as SQL."""
         return self.schema + quote(table)
 
+    def fold(self, table: str) -> str:
+        """Return the same text for all names that mean the same table; see `same_name`."""
+        return table.lower() if "lower(" in self.same_name else table
+
     def column(self, name: str, kind: str, key: bool) -> str:
         """Return the type of a column of the ledger's tables. `key`: whether it is part of the primary key."""
         return self.types.get(kind, kind)

@@ -18,11 +18,14 @@ class WrittenTables:
     def rows_of_tables(self) -> Mapping[str, int]:
         """Return the number of rows of each table that was written; see `TopicTables`."""
         nothing: dict[str, int] = {}
-        return self.store.read_ledger(lambda connection: multi_table.rows(connection, self.store.pipeline), nothing)
+        dialect = self.store.engine.dialect
+        return self.store.read_ledger(lambda connection: multi_table.rows(connection, dialect, self.store.pipeline), nothing)
 
     def tables_written(self) -> Sequence[str]:
         """Return the tables of a field's values that were written; see `FieldTables`."""
-        return self.store.read_ledger(lambda connection: multi_table.targets(connection, self.store.pipeline), list[str]())
+        nothing: list[str] = []
+        dialect = self.store.engine.dialect
+        return self.store.read_ledger(lambda connection: multi_table.targets(connection, dialect, self.store.pipeline), nothing)
 
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""

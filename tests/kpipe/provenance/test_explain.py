@@ -134,6 +134,13 @@ def test_a_record_that_kafka_has_is_no_gap_whatever_rows_another_client_has_move
     assert fate(mixed).decision == GAP and fate(mixed, HERE).decision == PROCESSED
 
 
+def test_a_range_of_gaps_only_contradicts_a_record_that_kafka_has() -> None:
+    gaps = reading(Counts(gaps=10), table(0, 0, 0))
+    assert fate(gaps).decision == fate(gaps, ABSENT).decision == GAP
+    found = fate(gaps, HERE)
+    assert (found.possible, found.decision) == ((), "")
+
+
 @pytest.mark.parametrize(
     ("counts", "more", "outcome"),
     [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kpipe.errors import InvalidPipeline
 from kpipe.ledger.ledger import Ledger
-from kpipe.provenance.facts import Facts, Found, Query, Reading, Snapshot
+from kpipe.provenance.facts import Facts, Found, Query, Reading, RowSources, Snapshot
 from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.topics.seen import Seen
@@ -42,6 +42,10 @@ class TableVersions:
     def queries(self, snapshot: Snapshot, condition: str = "") -> Sequence[Query]:
         """Return queries of a snapshot."""
         return self._place.queries(snapshot, condition)
+
+    def row_sources(self, table: str) -> RowSources:
+        """Return how the rows of the table name the source of their records."""
+        return self._place.row_sources(table)
 
 
 class TopicTracing:

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kpipe.batch.batch import Commit, Counts, Mark
@@ -108,68 +108,86 @@ def written(connection: Connection, dialect: Dialect, pipeline: str, table: str,
     return int(row[0])
 
 
-def former(connection: Connection, pipeline: str, tables: Collection[str]) -> list[str]:
+def former(connection: Connection, dialect: Dialect, pipeline: str, tables: Collection[str]) -> list[str]:
     """Return the tables that the pipeline has written to, and that its definition does not name any more.
 
     Args:
         connection: for reading.
+        dialect: of the database.
         pipeline: its name.
         tables: that the definition names.
     """
     rows = connection.execute(
-        f'SELECT target_table FROM {WRITTEN} AS w WHERE pipeline_name = $1 AND "rows" > 0 GROUP BY target_table', [pipeline]
+        f'SELECT target_table FROM {WRITTEN} AS w WHERE pipeline_name = $1 AND "rows" > 0 GROUP BY target_table'
+        " ORDER BY max(seq), target_table",
+        [pipeline],
     ).fetchall()
-    named = {name.lower() for name in tables}
-    return sorted(name for (name,) in rows if name.lower() not in named)
+    named = {dialect.fold(name) for name in tables}
+    return sorted(name for name in _once(dialect, (name for (name,) in rows)) if dialect.fold(name) not in named)
 
 
-def rows(connection: Connection, pipeline: str) -> dict[str, int]:
-    """Return the number of rows that the pipeline has in each table, according to the ledger.
+def rows(connection: Connection, dialect: Dialect, pipeline: str) -> dict[str, int]:
+    """Return the number of rows that the pipeline has in each table, according to the ledger, by its newest name.
 
     Args:
         connection: for reading.
+        dialect: of the database.
         pipeline: its name.
     """
     found = connection.execute(
         "SELECT target_table, coalesce(sum(inserted) - sum(deleted), 0)"
-        f" FROM {WRITTEN} AS w WHERE pipeline_name = $1 GROUP BY target_table",
+        f" FROM {WRITTEN} AS w WHERE pipeline_name = $1 GROUP BY target_table ORDER BY max(seq), target_table",
         [pipeline],
     ).fetchall()
-    return {table: int(count) for table, count in found}
+    counts: dict[str, int] = {}
+    for table, count in found:
+        counts[dialect.fold(table)] = counts.get(dialect.fold(table), 0) + int(count)
+    return {name: counts[dialect.fold(name)] for name in _once(dialect, (table for table, _ in found))}
 
 
-def targets(connection: Connection, pipeline: str) -> list[str]:
+def targets(connection: Connection, dialect: Dialect, pipeline: str) -> list[str]:
     """Return the tables of the pipeline whose rows are counted by table, in order: of several tables, or of a field's values.
 
     Args:
         connection: for reading.
+        dialect: of the database.
         pipeline: its name.
     """
     found = connection.execute(
-        f"SELECT DISTINCT target_table FROM {TARGETS.sql} WHERE pipeline_name = $1 AND NOT (target_table = '')", [pipeline]
+        f"SELECT target_table FROM {TARGETS.sql} WHERE pipeline_name = $1 AND NOT (target_table = '') GROUP BY target_table"
+        " ORDER BY max(seq), target_table",
+        [pipeline],
     ).fetchall()
-    return sorted(name for (name,) in found)
+    return sorted(_once(dialect, (name for (name,) in found)))
 
 
-def of_template(connection: Connection, pipeline: str, template: str) -> list[str]:
+def of_template(connection: Connection, dialect: Dialect, pipeline: str, template: str) -> list[str]:
     """Return the tables of a template that the pipeline has written: of topics, or of a field's values.
 
     Args:
         connection: for reading.
+        dialect: of the database.
         pipeline: its name.
         template: `into.table`.
     """
     if field_of(template) is not None:
-        return [name for name in targets(connection, pipeline) if value_of(template, name) is not None]
-    found = topics(connection, pipeline)
-    return list(dict.fromkeys(name for topic, name in found.items() if name == fill(template, topic)))
+        return [name for name in targets(connection, dialect, pipeline) if value_of(template, name) is not None]
+    found = {topic: name for topic, name in _by_age(connection, pipeline).items() if name == fill(template, topic)}
+    names = _once(dialect, found.values())
+    return list(dict.fromkeys(name for _, name in sorted(found.items()) if name in names))
 
 
-def check_names(connection: Connection, commit: Commit) -> None:
+def _once(dialect: Dialect, names: Iterable[str]) -> list[str]:
+    """Return each table once, by the last of its names: a database may ignore the case of names."""
+    return list({dialect.fold(name): name for name in names}.values())
+
+
+def check_names(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     """Check that another run has not written a table whose name differs from that of a field's value by case only.
 
     Args:
         connection: inside the transaction of the commit, which excludes other commits of the pipeline.
+        dialect: of the database.
         commit: with the tables.
 
     Raises:
@@ -177,7 +195,7 @@ def check_names(connection: Connection, commit: Commit) -> None:
     """
     if not commit.by_field:
         return
-    written = {name.lower(): name for name in targets(connection, commit.pipeline)}
+    written = {name.lower(): name for name in targets(connection, dialect, commit.pipeline)}
     for write in commit.tables:
         if (other := written.get(write.table.lower(), write.table)) != write.table:
             raise Fenced(f"batch {commit.id}: another run has created table {other} instead of {write.table}", "run it again")
@@ -190,13 +208,22 @@ def topics(connection: Connection, pipeline: str) -> dict[str, str]:
         connection: for reading.
         pipeline: its name.
     """
+    return dict(sorted(_by_age(connection, pipeline).items()))
+
+
+def _by_age(connection: Connection, pipeline: str) -> dict[str, str]:
+    """Return the newest table of each topic. The tables that were written last come last."""
     unread = (*UNREAD, CLEARED)
     rows = connection.execute(
         f"SELECT topic, target_table FROM {BATCHES.sql} WHERE pipeline_name = $1 AND coalesce(closed_by, '') NOT IN {unread}"
-        " GROUP BY topic, target_table ORDER BY topic, max(seq)",
+        " GROUP BY topic, target_table ORDER BY max(seq), topic, target_table",
         [pipeline],
     ).fetchall()
-    return dict(rows)
+    found: dict[str, str] = {}
+    for topic, table in rows:
+        found.pop(topic, None)
+        found[topic] = table
+    return found
 
 
 def topics_of_tables(connection: Connection, pipeline: str) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from kpipe import failpoints
@@ -14,6 +15,7 @@ from kpipe.errors import Fenced, InvalidStatement, KpipeError, LedgerMismatch, N
 from kpipe.ledger.ledger import Lane
 from kpipe.rebuild.exchange import Exchange, Exchanging, TableNames
 from kpipe.tables.upsert import KeyRule
+from resources.destinations.duckdb.table_extras import lost_by_exchange
 from resources.testing.place import Place, batch, begin, source
 from resources.testing.state import positions, proof
 from tests.resources.destinations.databases import database
@@ -198,6 +200,19 @@ def test_a_table_that_another_pipeline_has_written_is_not_dropped(place: Place) 
         place.open().discard(REBUILT, [REBUILT])
 
 
+def test_a_table_that_the_pipeline_has_not_written_is_not_dropped(place: Place) -> None:
+    """It is a user's, or of a user who has created the table of a rebuild by hand."""
+    both(place)
+    place.sql("CREATE TABLE mine_rebuild (id BIGINT)")
+    before = seen(place)
+    with pytest.raises(InvalidStatement, match="table mine_rebuild: pipeline tweets_rebuild has not written it"):
+        place.open().discard(REBUILT, [REBUILT, "mine_rebuild"])
+    assert seen(place) == before
+    place.sql("DROP TABLE mine_rebuild")
+    place.open().discard(REBUILT, [REBUILT, "mine_rebuild"])
+    assert place.open(REBUILT, REBUILT).ledger()[0] == "" and not place.rows(REBUILT)
+
+
 def test_what_the_live_table_has_beside_its_rows_is_not_lost(place: Place) -> None:
     old, _ = both(place)
     before = seen(place)
@@ -207,6 +222,30 @@ def test_what_the_live_table_has_beside_its_rows_is_not_lost(place: Place) -> No
     assert seen(place) == before
     place.sql("DROP INDEX fast")
     old.exchange(work())
+
+
+def test_a_column_that_is_not_null_is_not_lost(place: Place) -> None:
+    old, _ = both(place)
+    before = seen(place)
+    place.sql("ALTER TABLE tweets ALTER COLUMN id SET NOT NULL")
+    with pytest.raises(InvalidStatement, match="an exchange would lose: NOT NULL of column id"):
+        old.exchange(work())
+    assert seen(place) == before
+    place.sql(f"ALTER TABLE {REBUILT} ALTER COLUMN id SET NOT NULL")
+    old.exchange(work())
+
+
+def test_constraints_of_a_table_whose_name_has_another_case() -> None:
+    """DuckDB's names have no case, but its catalog has."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, n INTEGER DEFAULT 7 NOT NULL, CHECK (n > 0))")
+        connection.execute("CREATE INDEX fast ON orders (n)")
+        connection.execute("CREATE TABLE orders_rebuild (id BIGINT NOT NULL, n INTEGER)")
+        for live, rebuilt in (("orders", "orders_rebuild"), ("Orders", "Orders_REBUILD")):
+            assert lost_by_exchange(connection, live, rebuilt) == [
+                "index fast", "NOT NULL of column n", "constraint CHECK((n > 0))", "constraint PRIMARY KEY(id)",
+                "default of column n: 7",
+            ]  # fmt: skip
 
 
 def test_views_and_privileges_of_postgres(place: Place) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kpipe import failpoints
-from kpipe.batch.batch import Commit, TableWrite
+from kpipe.batch.batch import Commit, Mark, TableWrite
 from kpipe.batch.counts import Counts
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, SchemaConflict
 from kpipe.schema.columns import Columns
@@ -90,6 +90,39 @@ def test_one_table_is_cleared(place: Place) -> None:
     destination.commit(commit(place, destination, {SHOP: 7, BLOG: 4}))
     assert targets(destination) == {"raw_web_blog": 4, "raw_web_shop": 2}
     assert destination.topics_of_tables() == {"raw_web_blog": ["web-blog"], "raw_web_shop": ["web.shop"]}
+
+
+def test_clearing_one_table_leaves_the_dead_letters_of_other_topics(place: Place) -> None:
+    """A batch has ranges of both topics: its id alone does not tell whose letter it is."""
+    destination = opened(place)
+    destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}, dead=(BLOG, 1)))
+    destination.clear(["raw_web_shop"], "me")
+    assert targets(destination) == {"raw_web_blog": 2, "raw_web_shop": 0}
+    assert [(letter.source.topic, letter.offset) for letter in destination.letters(0, 10)] == [(BLOG, 1)]
+    assert destination.letters_behind(None) == 1, "errors.topic receives it"
+    assert destination.view("pipelines")[0]["dead_letters"] == 1
+    destination.clear(["raw_web_blog"], "me")
+    assert proof(destination, True).ok and destination.letters(0, 10) == []
+    assert destination.view("pipelines")[0]["dead_letters"] == 0
+
+
+def test_a_table_of_records_with_several_rows_is_cleared_alone(place: Place) -> None:
+    destination = opened(place)
+    destination.commit(several_rows(commit(place, destination, {SHOP: 5, BLOG: 3})))
+    done = destination.clear(["raw_web_shop"], "me")
+    assert done.pipelines == {"tweets": ["web.shop/0 [0, 5)"]}
+    assert targets(destination) == {"raw_web_blog": 3, "raw_web_shop": 0}
+    destination.commit(several_rows(commit(place, destination, {SHOP: 7, BLOG: 4})))
+    assert targets(destination) == {"raw_web_blog": 4, "raw_web_shop": 2}
+
+
+def several_rows(made: Commit) -> Commit:
+    """Count the rows by table, as of records that may give several rows."""
+    marks = {step.lane.key: Mark(len(step.range), sum(range(step.range.start, step.range.end))) for step in made.steps}
+    tables = [replace(write, marks={key: marks[key] for key in write.counts}) for write in made.tables]
+    return replace(
+        made, tables=tuple(tables), records={key: replace(item, given=item.messages) for key, item in made.records.items()}
+    )
 
 
 def test_a_table_with_a_dead_letter_only_is_its_topics(place: Place) -> None:

@@ -1,0 +1,61 @@
+"""`kpipe rebuild NAME --drop-replaced` drops what the exchange has replaced, whatever was edited since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidStatement
+from kpipe.rebuild.definitions import renamed
+from kpipe_assets.rebuild import steps
+from resources.home import Home
+from resources.testing.place import batch, begin
+from tests.resources.destinations.place import DuckDBPlace
+
+FIELDS: dict[str, Any] = {
+    "name": "orders", "source": {"brokers": "localhost:1", "topic": "orders"}, "columns": {"id": "BIGINT"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home after an exchange; another table has the name that the edited definition would give the old one."""
+    place = DuckDBPlace(tmp_path)
+    made = Home.at(tmp_path / "home")
+    live = Pipeline.model_validate({**FIELDS, "into": {"table": "orders", "database": str(place.path)}})
+    old = place.open("orders_replaced", "orders_replaced")
+    old.commit(begin("orders_replaced", (0,)))
+    old.commit(batch(place, old.ledger()[1], {0: 2}))
+    place.sql("CREATE TABLE orders2_replaced AS SELECT 'mine' AS x")
+    made.save(live)
+    made.save(renamed(live))
+    return made
+
+
+def tables(home: Home) -> set[str]:
+    with duckdb.connect(home.pipeline("orders").into.database or "", read_only=True) as connection:
+        return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+
+
+def edited(home: Home, name: str, table: str) -> None:
+    pipeline = home.pipeline(name)
+    home.save(pipeline.model_copy(update={"into": pipeline.into.model_copy(update={"table": table})}))
+
+
+def test_after_an_edit_of_the_table(home: Home) -> None:
+    edited(home, "orders", "orders2")
+    steps.drop_replaced(home, "orders")
+    assert "orders2_replaced" in tables(home) and "orders_replaced" not in tables(home)
+    assert home.names() == ("orders",)
+
+
+def test_a_table_of_the_user_is_refused(home: Home) -> None:
+    edited(home, "orders_replaced", "orders2_replaced")
+    with pytest.raises(InvalidStatement, match="table orders2_replaced: pipeline orders_replaced has not written it"):
+        steps.drop_replaced(home, "orders")
+    assert {"orders2_replaced", "orders_replaced"} <= tables(home)
+    assert home.names() == ("orders", "orders_replaced")
