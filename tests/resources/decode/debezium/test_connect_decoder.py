@@ -130,6 +130,6 @@ def test_a_path_into_a_document_keeps_all_digits_and_rejects_duplicate_members()
     mapping = {"v": {"path": "doc::v", "default": "none"}}
     done = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping=mapping)
     assert done.table.column("v").to_pylist() == ["1.10", "9007199254740993.0", None, "none", "none", "[1.10,1E2]"]
-    assert done.rejects == [(4, "v: duplicate member v")]
+    assert done.rejects == [(4, "doc: duplicate member v")]
     lacks = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping={"v": "doc::v"})
     assert [at for at, _ in lacks.rejects] == [3, 4, 5]
