@@ -236,11 +236,13 @@ def castable(text: str, kind: str) -> str | None:
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def evaluated(values: pa.Array, expression: str) -> pa.Array:
-    """Evaluate an SQL expression over a column `v`. The expression must not contain text of a record.
+def evaluated(values: pa.Array, *expressions: str) -> pa.Array:
+    """Evaluate SQL expressions over a column `v`, each over the result of the one before. They must not contain text of a record.
 
     Raises:
-        duckdb.Error: the expression fails.
+        duckdb.Error: an expression fails.
     """
-    result = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
-    return result.column("x").combine_chunks()
+    source = "block"
+    for expression in expressions:
+        source = f"(SELECT {expression} AS v FROM {source})"  # noqa: S608 - our own text
+    return query(f"SELECT v FROM {source}", pa.table({"v": values})).column("v").combine_chunks()  # noqa: S608 - as above

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
@@ -260,9 +261,9 @@ _SIMPLE: dict[int, Callable[[_Datum, Node, str], Any]] = {
 
 
 def _as_json(value: Any, node: Node) -> Any:
-    """Convert a value to JSON: bytes as in Avro's JSON encoding, times in ISO 8601, NaN and infinities as text."""
+    """Convert a value to JSON: bytes to base64, times in ISO 8601, NaN and infinities as text."""
     if isinstance(value, bytes):
-        return value.decode("latin-1")
+        return b64encode(value).decode()
     if isinstance(value, Decimal):
         return Digits(f"{value:f}")
     if isinstance(value, float) and not isfinite(value):
