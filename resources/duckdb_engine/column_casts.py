@@ -12,7 +12,7 @@ from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
 from resources.duckdb_engine.strict_json import IS_JSON
 from resources.type_compatibility import fits
 
-__all__ = ["NotCoercible", "coercion"]
+__all__ = ["NotCoercible", "coercion", "equality"]
 
 # Types whose JSON text may be invalid: DuckDB reads JSON that is not strict, and writes NaN and infinities as bare words.
 _DOUBTFUL = {"JSON", "FLOAT", "DOUBLE"}
@@ -44,6 +44,31 @@ def coercion(have: str, want: Type) -> tuple[str, str]:
         return value, bad
     inner = f"NOT coalesce({IS_JSON}({_json_only(f'TRY_CAST({{0}} AS {_plain(want)})', want)}), true)"
     return value, f"({bad}) OR {inner}" if bad else inner
+
+
+def equality(have: str, want: Type) -> str:
+    """Return a template that is true if the converted value equals the value: `coercion` rounds some numbers.
+
+    A FLOAT equals a DOUBLE also if both are printed alike, as 0.1. A text equals the DOUBLE or FLOAT that is nearest to it.
+
+    Args:
+        have: type of the value, DuckDB's name.
+        want: type that it is converted to.
+
+    Returns:
+        The template, with {0} for the value; empty: every converted value equals its value.
+    """
+    have_type = _parsed_type(have)
+    if not isinstance(want, Scalar) or not _NUMBERS.fullmatch(want.name):
+        return ""
+    if have_type == VARCHAR:
+        scale = want.name.removesuffix(")").rpartition(",")[2]
+        return f"kpipe_at_scale({{0}}, {scale})" if want.name.startswith("DECIMAL") else ""
+    if have_type is None or have_type == want or not _NUMBERS.fullmatch(str(have_type)):
+        return ""
+    value = coercion(have, want)[0]
+    same = f"TRY_CAST({value} AS {have}) IS NOT DISTINCT FROM {{0}}"
+    return f"({same} OR CAST({value} AS VARCHAR) = CAST({{0}} AS VARCHAR))" if want.name == "FLOAT" else same
 
 
 def _converted(have: str, have_type: Type | None, want: Type) -> tuple[str, str]:

@@ -59,6 +59,7 @@ def _made() -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(":memory:")
     connection.create_function("kpipe_fixed", exact_numbers.fixed, ["VARCHAR", "INTEGER"], "VARCHAR")
+    connection.create_function("kpipe_at_scale", exact_numbers.at_scale, ["VARCHAR", "INTEGER"], "BOOLEAN")
     connection.create_function("kpipe_real", exact_numbers.real, ["VARCHAR"], "VARCHAR")
     connection.create_function(
         IS_JSON, _is_json, ["VARCHAR"], "BOOLEAN", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
