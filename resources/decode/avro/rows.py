@@ -6,14 +6,14 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 from uuid import UUID as Uuid
 
 from resources.decode.avro import nodes as steps
-from resources.decode.avro.nodes import Node, Plan
+from resources.decode.avro.nodes import EXACT, Node, Plan
 from resources.decode.json.rows import Reject
 from resources.decode.schema_decoder import Digits, Leaves, dumped
 
@@ -21,7 +21,6 @@ __all__ = ["Reader"]
 
 _DEEPEST = 200
 _LONG = 2**63
-_EXACT = Context(prec=100_000)
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -208,7 +207,7 @@ class _Datum:
         value = int.from_bytes(raw, "big", signed=True)
         if abs(value) >= _power(node.b):
             raise self._fail(path, f"a decimal of more than {node.b} digits")
-        return _EXACT.scaleb(Decimal(value), -node.scale)
+        return EXACT.scaleb(Decimal(value), -node.scale)
 
     def string(self, _: Node, path: str) -> str:
         raw = self._sized(path)
