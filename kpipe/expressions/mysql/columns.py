@@ -29,7 +29,7 @@ def of_column(sql: str, kind: Type | None) -> Value:
         precision, scale = map(int, re.findall(r"\d+", name))
         return Value(sql, "decimal", precision, scale)
     if name in ("FLOAT", "DOUBLE"):
-        return Value(f"CAST({sql} AS DOUBLE)", "double")
+        return Value(f"CAST({sql} AS DOUBLE)", "double", single=name == "FLOAT")
     if name == "TIMESTAMP WITH TIME ZONE":
         return Value(within_years(f"({sql} AT TIME ZONE 'UTC')"), "datetime")
     kinds = {

@@ -43,3 +43,20 @@ def test_members_have_their_types(kind: str, value: Any, text: str, wanted: str,
     block = pa.table({"c": pa.array([value], staged_type(parse_type(kind)))})
     found, reasons = Evaluator(columns, "", [Assigned("o", text, parse_type(wanted))]).values(block)
     assert (found.column("o").to_pylist(), reasons) == ([expected], {})
+
+
+@each_case(
+    "text, wanted, expected",
+    [
+        ("mysql: CONCAT(c, '')", "VARCHAR", "0.1"),
+        ("mysql: CONCAT(-c, ABS(c))", "VARCHAR", "-0.10.1"),
+        ("mysql: CONCAT(IFNULL(c, c), IF(c > 9, c, c))", "VARCHAR", "0.10.1"),
+        ("mysql: CONCAT(IFNULL(c, 0.3e0))", "VARCHAR", "0.10000000149011612"),
+        ("mysql: CONCAT(c + 0)", "VARCHAR", "0.10000000149011612"),
+        ("mysql: c = 0.1e0", "BOOLEAN", False),
+    ],
+)
+def test_a_float_is_printed_as_one(text: str, wanted: str, expected: Any) -> None:
+    block = pa.table({"c": pa.array([0.1], pa.float32())})
+    found, reasons = Evaluator(Columns.of({"c": "FLOAT"}), "", [Assigned("o", text, parse_type(wanted))]).values(block)
+    assert (found.column("o").to_pylist(), reasons) == ([expected], {})
