@@ -10,11 +10,13 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from kpipe.definition.exact_floats import HINT, exact_float
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import fill
 from kpipe.definition.secret_values import is_credential, may_hide
@@ -133,6 +135,18 @@ class _NoDuplicates(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"field {key.value} is given twice", problem_mark=key.start_mark)
             seen[key.value] = key.start_mark.line
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        value: float = self.construct_yaml_float(node)
+        if not isfinite(value) or ":" in node.value:  # 1:30.5 is in base 60
+            return value
+        try:
+            return exact_float(node.value.replace("_", ""))
+        except ValueError as error:
+            raise yaml.MarkedYAMLError(problem=f"{error}; {HINT}", problem_mark=node.start_mark) from error
+
+
+_NoDuplicates.add_constructor("tag:yaml.org,2002:float", _NoDuplicates.construct_number)
 
 
 def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:

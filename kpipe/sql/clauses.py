@@ -8,6 +8,7 @@ from typing import Any
 
 from lark import Token, Tree
 
+from kpipe.definition.exact_floats import HINT, exact_float
 from kpipe.definition.pipeline import Timestamp
 from kpipe.definition.references import from_statement, mentions_reference, without_references
 from kpipe.definition.secret_values import problem
@@ -68,9 +69,15 @@ def json_object(tree: Tree[Token], clause: str) -> dict[str, Any]:
     def constant(text: str) -> Any:
         wrong(tree, f"{clause} is not JSON: {text} is not a number")
 
+    def exact(text: str) -> float:
+        try:
+            return exact_float(text)
+        except ValueError as error:
+            wrong(tree, f"{clause}: {error}", HINT)
+
     try:
         # JSON does not allow line ends inside texts, but published statements contain them.
-        value = json.loads(string(tree), object_pairs_hook=unique, parse_constant=constant, strict=False)
+        value = json.loads(string(tree), object_pairs_hook=unique, parse_constant=constant, parse_float=exact, strict=False)
     except ValueError as error:
         reason = str(error).partition(":")[0] if isinstance(error, json.JSONDecodeError) else "a number of too many digits"
         wrong(tree, f"{clause} is not JSON: {reason.lower()}", """write '{"name": "value"}'""")

@@ -7,6 +7,7 @@ from typing import Any
 
 from lark import Token, Tree
 
+from kpipe.definition.exact_floats import HINT, exact_float
 from kpipe.sql import clauses
 from kpipe.sql.ast import child, children, names, string, strings, token, wrong
 from kpipe.sql.fields import Fields
@@ -244,4 +245,7 @@ def _literal(tree: Tree[Token]) -> Any:
         return {"NULL": None, "TRUE": True, "FALSE": False}[word.type]
     if len(word) > 300:
         wrong(word, "DEFAULT: the number has too many digits")
-    return int(word) if word.lstrip("-").isdigit() else float(word)
+    try:
+        return int(word) if word.lstrip("-").isdigit() else exact_float(word)
+    except ValueError as error:
+        wrong(word, f"DEFAULT {error}", HINT)

@@ -7,7 +7,6 @@ all formats. In addition, names match without case, since a schema cannot contai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -16,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kpipe.expressions.json_text import contains, json_text
 from kpipe.schema.columns import BLOB, INSTANT, JSON, NOTHING, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type, settled
 from kpipe.schema.inference import nameable
 from kpipe.schema.nesting import shallow
 from resources.decode.cast_text import Texts
 from resources.decode.json.rows import wrong
 from resources.duckdb_engine import in_memory
-from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, staged_type
+from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, entries, staged_type
+from resources.duckdb_engine.sql_types import sql_type
+from resources.duckdb_engine.strict_json import is_json
 
 __all__ = ["Fitting", "beyond", "convertible"]
 
@@ -34,6 +36,7 @@ _RANGES = {
     "UBIGINT": (0, 2**64 - 1),
 }  # fmt: skip
 _TEXTS = {"VARCHAR", "UUID", "JSON"}
+_UUID = Scalar("UUID")
 _TIMES = {("TIMESTAMP", str(INSTANT)), (str(INSTANT), "TIMESTAMP"), ("DATE", "TIMESTAMP"), ("DATE", str(INSTANT))}
 _MOST_DAYS = 106_751_991  # from 1970 to the last, or the first, day that fits 64 bits in microseconds
 
@@ -85,7 +88,7 @@ class Fitting:
 
     def _value(self, array: pa.Array, natural: Type, wanted: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
         target = staged_type(wanted)
-        if natural == wanted and "UUID" not in str(wanted):  # a schema's UUID is text, and has to be checked
+        if natural == wanted and not contains(wanted, {"UUID"}):  # a schema's UUID is text, and has to be checked
             return array
         if array.null_count == len(array):
             return pa.nulls(len(array), target)
@@ -96,9 +99,15 @@ class Fitting:
         if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
             inner = rows[pc.list_parent_indices(array).to_numpy()]
             items = self._value(pc.list_flatten(array), natural.item, wanted.item, inner, f"{path}[]", reasons)
-            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-            offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
-            return pa.ListArray.from_arrays(offsets, items, type=target, mask=array.is_null())
+            return pa.ListArray.from_arrays(_offsets(array), items, type=target, mask=array.is_null())
+        if isinstance(natural, MapOf) and isinstance(wanted, MapOf):
+            pairs = entries(array)
+            inner, parts = rows[pc.list_parent_indices(pairs).to_numpy()], pc.list_flatten(pairs)
+            items = self._value(pc.struct_field(parts, [1]), natural.item, wanted.item, inner, f"{path}{{}}", reasons)
+            keys = pc.struct_field(parts, [0])
+            return pa.MapArray.from_arrays(_offsets(pairs), keys, items, type=target, mask=array.is_null())
+        if natural != wanted and contains(natural, {"UUID"}) and (natural, wanted) != (_UUID, VARCHAR):
+            array = self._value(array, natural, natural, rows, path, reasons)
         converted = self._converted(array, natural, wanted, path)
         failed = pc.indices_nonzero(pc.and_(array.is_valid(), converted.is_null())).to_pylist()
         for row in failed:
@@ -143,11 +152,18 @@ class Fitting:
         return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
 
 
+def _offsets(lists: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
+
+
 def convertible(natural: Type, wanted: Type) -> bool:
     """Return whether `Fitting` may convert values of a type; False: it converts none of them, except NULL."""
     if natural in (wanted, JSON, NOTHING) or wanted in (JSON, VARCHAR):
         return True
     if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
+        return convertible(natural.item, wanted.item)
+    if isinstance(natural, MapOf) and isinstance(wanted, MapOf):
         return convertible(natural.item, wanted.item)
     if isinstance(natural, Struct) and isinstance(wanted, Struct):
         types = {name.lower(): kind for name, kind in wanted.fields}
@@ -220,56 +236,20 @@ def _as_json(array: pa.Array, natural: Type) -> pa.Array:
     """Convert values to JSON text; NULL where JSON has no such value (NaN, infinity)."""
     if natural == JSON:
         return array
-    text = _json_sql("v", natural, 0)
-    texts = in_memory.evaluated(array, f"CASE WHEN v IS NOT NULL AND {text} <> 'null' THEN {text} END")
-    odd = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, "NaN|Infinity"), False)).to_pylist()
-    lost = [at for at in odd if not _is_json(texts[at].as_py())]
-    return pc.if_else(pa.array(np.isin(np.arange(len(texts)), lost)), None, texts) if lost else texts
-
-
-def _json_sql(value: str, kind: Type, depth: int) -> str:
-    """Return the SQL that converts a value to JSON text. JSON inside it is copied: DuckDB's to_json drops digits."""
-    if kind == JSON:
-        return value
-    if "JSON" not in str(kind):
-        return f"CAST(to_json(TRY_CAST({value} AS {kind})) AS VARCHAR)"
-    if isinstance(kind, ListOf):
-        item = f"i{depth}"
-        items = f"list_transform({value}, lambda {item}: coalesce({_json_sql(item, kind.item, depth + 1)}, 'null'))"
-        return f"CASE WHEN {value} IS NOT NULL THEN concat('[', array_to_string({items}, ','), ']') END"
-    assert isinstance(kind, Struct)
-    parts = []
-    for at, (name, inner) in enumerate(kind.fields):
-        head = ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
-        member = f"struct_extract({value}, {_literal(name)})"
-        parts.append(f"{_literal(head)}, coalesce({_json_sql(member, inner, depth)}, 'null')")
-    return f"CASE WHEN {value} IS NOT NULL THEN concat({', '.join(parts)}, '}}') END"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _is_json(text: str) -> bool:
-    """Return whether a text is JSON without NaN and Infinity, which DuckDB writes and accepts."""
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return False
-    return True
+    typed = f"CAST(v AS {sql_type(cast_type(natural))})"  # Arrow has text for HUGEINT
+    texts = in_memory.evaluated(array, typed, f"CASE WHEN v IS NOT NULL THEN {json_text('v', natural)} END")
+    if not contains(natural, {"FLOAT", "DOUBLE", "JSON"}):
+        return texts
+    return pc.if_else(is_json(texts), texts, pa.scalar(None, texts.type))
 
 
 def _printable(scalar: pa.Scalar) -> Any:
     """Return a value as reasons quote it."""
     if pa.types.is_nested(scalar.type):  # only its type is quoted
-        return {} if pa.types.is_struct(scalar.type) else []
+        return [] if pa.types.is_list(scalar.type) else {}
     if pa.types.is_date(scalar.type) or pa.types.is_timestamp(scalar.type):  # Python's dates end with the year 9999
         return in_memory.evaluated(pa.array([scalar]), "CAST(v AS VARCHAR)")[0].as_py()
     value = scalar.as_py()
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float | dict | list) else str(value)
-
-
-def _refuse(text: str) -> None:
-    raise ValueError(text)

@@ -15,7 +15,9 @@ __all__ = [
     "staged_type", "wire_type",
 ]  # fmt: skip
 
-LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN stay unchanged
+#: The largest DOUBLE that is rounded to a finite FLOAT (IEEE 754 binary32), so also the largest FLOAT as it is printed,
+#: 3.4028235e38. Infinities and NaN stay unchanged.
+LARGEST_FLOAT = 3.4028235677973362e38
 
 _DIRECT = {
     "BOOLEAN": pa.bool_(),

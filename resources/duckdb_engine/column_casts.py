@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 
 from kpipe.errors import InvalidPipeline
+from kpipe.expressions.json_text import composed, contains, json_text
 from kpipe.schema.columns import BLOB, JSON, VARCHAR, ListOf, MapOf, Scalar, Struct, Type, parse_type
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
+from resources.duckdb_engine.strict_json import IS_JSON
 from resources.type_compatibility import fits
 
-__all__ = ["NotCoercible", "coercion"]
+__all__ = ["NotCoercible", "coercion", "equality"]
 
+# Types whose JSON text may be invalid: DuckDB reads JSON that is not strict, and writes NaN and infinities as bare words.
+_DOUBTFUL = {"JSON", "FLOAT", "DOUBLE"}
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)")
 
 
@@ -35,21 +39,57 @@ def coercion(have: str, want: Type) -> tuple[str, str]:
     have_type = _parsed_type(have)
     if have == '"NULL"':
         return f"CAST(NULL AS {stored(want)})", ""
+    value, bad = _converted(have, have_type, want)
+    if isinstance(want, Scalar) or not contains(want, {"JSON"}):
+        return value, bad
+    inner = f"NOT coalesce({IS_JSON}({_json_only(f'TRY_CAST({{0}} AS {_plain(want)})', want)}), true)"
+    return value, f"({bad}) OR {inner}" if bad else inner
+
+
+def equality(have: str, want: Type) -> str:
+    """Return a template that is true if the converted value equals the value: `coercion` rounds some numbers.
+
+    A FLOAT equals a DOUBLE also if both are printed alike, as 0.1. A text equals the DOUBLE or FLOAT that is nearest to it.
+
+    Args:
+        have: type of the value, DuckDB's name.
+        want: type that it is converted to.
+
+    Returns:
+        The template, with {0} for the value; empty: every converted value equals its value.
+    """
+    have_type = _parsed_type(have)
+    if not isinstance(want, Scalar) or not _NUMBERS.fullmatch(want.name):
+        return ""
+    if have_type == VARCHAR:
+        scale = want.name.removesuffix(")").rpartition(",")[2]
+        return f"kpipe_at_scale({{0}}, {scale})" if want.name.startswith("DECIMAL") else ""
+    if have_type is None or have_type == want or not _NUMBERS.fullmatch(str(have_type)):
+        return ""
+    value = coercion(have, want)[0]
+    same = f"TRY_CAST({value} AS {have}) IS NOT DISTINCT FROM {{0}}"
+    return f"({same} OR CAST({value} AS VARCHAR) = CAST({{0}} AS VARCHAR))" if want.name == "FLOAT" else same
+
+
+def _converted(have: str, have_type: Type | None, want: Type) -> tuple[str, str]:
+    """Return the templates of `coercion`, which checks JSON inside of values."""
+    if want == JSON and have_type in (VARCHAR, JSON):
+        text = "CAST({0} AS VARCHAR)" if have_type == JSON else "{0}"
+        return text, f"{{0}} IS NOT NULL AND NOT {IS_JSON}({text})"
     if have_type == want:
         return _staged("{0}", want), ""
     if isinstance(want, Scalar) and want.name not in ("JSON", "VARCHAR", "BLOB") and have_type in (VARCHAR, JSON):
         text = "{0}" if have_type == VARCHAR else "json_extract_string({0}, '$')"
         value = in_memory.parse_sql(text, want.name)
         return value, f"{text} IS NOT NULL AND ({value}) IS NULL"
-    if want == JSON:
-        if have_type == VARCHAR:
-            return "{0}", "{0} IS NOT NULL AND NOT json_valid({0})"
-        return "CAST(to_json({0}) AS VARCHAR)", ""
-    if want == VARCHAR:
-        if have_type == BLOB:
-            return "TRY(decode({0}))", "{0} IS NOT NULL AND TRY(decode({0})) IS NULL"
-        is_scalar = isinstance(have_type, Scalar) or have_type is None
-        return ("CAST({0} AS VARCHAR)" if is_scalar else "CAST(to_json({0}) AS VARCHAR)"), ""
+    if want == VARCHAR and have_type == BLOB:
+        return "TRY(decode({0}))", "{0} IS NOT NULL AND TRY(decode({0})) IS NULL"
+    if want == VARCHAR and (isinstance(have_type, Scalar) or have_type is None):
+        return "CAST({0} AS VARCHAR)", ""
+    if want in (JSON, VARCHAR):
+        value = "CAST(to_json({0}) AS VARCHAR)" if have_type is None else _template(json_text(_VALUE, have_type))
+        doubtful = have_type is None or contains(have_type, _DOUBTFUL)
+        return value, f"{{0}} IS NOT NULL AND NOT {IS_JSON}({value})" if doubtful else ""
     if want == BLOB:
         if have_type == VARCHAR:
             return "encode({0})", ""
@@ -70,6 +110,23 @@ def coercion(have: str, want: Type) -> tuple[str, str]:
             return value, f"{{0}} IS NOT NULL AND {value} IS NULL"
     value = f"TRY_CAST({{0}} AS {_plain(want)})"
     return _staged(value, want), f"{{0}} IS NOT NULL AND TRY_CAST({value} AS {_braced(have)}) IS DISTINCT FROM {{0}}"
+
+
+# The value in SQL whose braces are not yet doubled.
+_VALUE = "\0"
+
+
+def _template(sql: str) -> str:
+    return _braced(sql).replace(_VALUE, "{0}")
+
+
+def _json_only(value: str, kind: Type) -> str:
+    """Return the template of a JSON text that is valid if the JSON inside of a value is."""
+
+    def text(part: str, inner: Type) -> str:
+        return f"CAST({part} AS VARCHAR)" if inner == JSON else "'null'"
+
+    return _template(composed(_VALUE, kind, lambda part: contains(part, {"JSON"}), text)).replace("{0}", value)
 
 
 def stored(kind: Type) -> str:

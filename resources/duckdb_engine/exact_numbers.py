@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LONGEST", "PLAIN", "extent", "fixed", "real", "whole"]
+__all__ = ["LONGEST", "PLAIN", "at_scale", "extent", "fixed", "real", "whole"]
 
 #: Bytes up to which DuckDB's cast to DOUBLE is exact: its exponents saturate far beyond that many digits.
 LONGEST = 65_535
@@ -77,6 +77,12 @@ def extent(text: str) -> tuple[int, int, int]:
     fraction = len(found[3] or found[4] or "")
     exponent = point - len(digits) + fraction
     return max(point, 0) if digits else 0, max(fraction - exponent, 0), exponent
+
+
+def at_scale(text: str, scale: int) -> bool:
+    """Return whether a numeral has so many decimal places at most, without zeros at the end; false for other text."""
+    found = _parsed(text)
+    return found is not None and len(found[1].rstrip("0")) - found[2] <= scale
 
 
 def whole(text: str, most: int) -> int | None:

@@ -14,16 +14,19 @@ import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.json_text import contains
 from kpipe.expressions.languages import is_mysql, to_duckdb
 from kpipe.expressions.mysql.columns import of_columns
 from kpipe.schema.columns import VARCHAR, Columns, Scalar, Type, parse_type
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import staged_type
-from resources.duckdb_engine.column_casts import NotCoercible, coercion
+from resources.duckdb_engine.column_casts import NotCoercible, coercion, equality
 from resources.duckdb_engine.error_messages import in_words
+from resources.duckdb_engine.sql_types import sql_type
 
 __all__ = ["Assigned", "Evaluator", "described", "empty", "fitted", "in_duckdb", "records"]
 
+_AS_TEXT = {"JSON", "UUID", "HUGEINT"}  # in Arrow
 # Errors that the values of a row cause. Other errors (memory, defects) are not caused by a row.
 _ROW_ERRORS = (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.InvalidTypeException)
 _BIND_ERRORS = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)
@@ -208,7 +211,7 @@ def in_duckdb(inputs: Columns, where: str, text: str, wanted: str = "") -> str:
 
 
 def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
-    """Return the expression as a value of that type, in its staged form; an invalid value becomes NULL.
+    """Return the expression as a value of that type, in its staged form; a value that equals none of them becomes NULL.
 
     Raises:
         InvalidPipeline: it does not fit these types, or none of its values can be converted.
@@ -220,10 +223,12 @@ def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
         if have != '"NULL"' and have_type != kind and not _alike(have_type, kind):
             raise NotCoercible(f"cannot convert {have} to {kind}")
         value, bad = coercion(have, kind)
+        equal = equality(have, kind)
     except NotCoercible as error:
         raise InvalidPipeline(f"{where}: {error}", f"write CAST(... AS {kind})") from error
     operand = f"({text}\n)"
-    return f"CASE WHEN {bad.format(operand)} THEN NULL ELSE {value.format(operand)} END" if bad else value.format(operand)
+    unfit = " OR ".join(part.format(operand) for part in (bad, equal and f"NOT coalesce({equal}, false)") if part)
+    return f"CASE WHEN {unfit} THEN NULL ELSE {value.format(operand)} END" if unfit else value.format(operand)
 
 
 def _alike(have: Type | None, want: Type) -> bool:
@@ -260,8 +265,10 @@ def _kind(item: Assigned, have: str) -> Type:
 
 
 def records(columns: Columns) -> str:
-    """Return the block with each column cast to its type: Arrow has text for some."""
-    casts = [f"CAST({_quoted(n)} AS {k}) AS {_quoted(n)}" for n, k in columns if str(k) in ("JSON", "UUID", "HUGEINT")]
+    """Return the block with each column cast to its type: Arrow has text for some, at any depth. None: unknown."""
+    casts = [
+        f"CAST({_quoted(n)} AS {sql_type(k)}) AS {_quoted(n)}" for n, k in columns if k is not None and contains(k, _AS_TEXT)
+    ]
     return f"(SELECT * REPLACE ({', '.join(casts)}) FROM block) AS records" if casts else "block AS records"  # noqa: S608 - quoted
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from kpipe.schema.columns import Columns, Type
 from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 from resources.duckdb_engine.memory_limit import engine_setting
 from resources.duckdb_engine.mysql_functions import register
+from resources.duckdb_engine.strict_json import IS_JSON, is_json
 from resources.duckdb_engine.timestamp_texts import instants
 
 __all__ = [
@@ -57,12 +59,20 @@ def _made() -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(":memory:")
     connection.create_function("kpipe_fixed", exact_numbers.fixed, ["VARCHAR", "INTEGER"], "VARCHAR")
+    connection.create_function("kpipe_at_scale", exact_numbers.at_scale, ["VARCHAR", "INTEGER"], "BOOLEAN")
     connection.create_function("kpipe_real", exact_numbers.real, ["VARCHAR"], "VARCHAR")
+    connection.create_function(
+        IS_JSON, _is_json, ["VARCHAR"], "BOOLEAN", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
+    )
     register(connection)
     for name, value in settings.items():
         connection.execute(f"SET {name} = '{value}'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _is_json(texts: Any) -> Any:  # DuckDB evaluates the annotations of functions: they must not name Arrow's types
+    return is_json(texts)
 
 
 def interrupter() -> Callable[[], None]:
@@ -108,7 +118,7 @@ def ask(sql: str, values: Sequence[object]) -> Any:
 
 
 def json_valid(values: pa.Array) -> pa.Array:
-    """Return for each text whether it is one JSON document."""
+    """Return for each text whether DuckDB reads it as one JSON document, which need not be strict (`is_json`)."""
     table = pa.table({"v": values})
     return query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
 
@@ -196,7 +206,7 @@ def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
 def parse_sql(column: str, kind: str) -> str:
     """Return SQL that converts text to a scalar type, in its staged form; NULL for an invalid or inexact value."""
     if kind == "JSON":
-        return f"CASE WHEN json_valid({column}) THEN {column} END"
+        return f"CASE WHEN {IS_JSON}({column}) THEN {column} END"
     if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 16
         value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
         return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
@@ -227,11 +237,13 @@ def castable(text: str, kind: str) -> str | None:
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def evaluated(values: pa.Array, expression: str) -> pa.Array:
-    """Evaluate an SQL expression over a column `v`. The expression must not contain text of a record.
+def evaluated(values: pa.Array, *expressions: str) -> pa.Array:
+    """Evaluate SQL expressions over a column `v`, each over the result of the one before. They must not contain text of a record.
 
     Raises:
-        duckdb.Error: the expression fails.
+        duckdb.Error: an expression fails.
     """
-    result = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
-    return result.column("x").combine_chunks()
+    source = "block"
+    for expression in expressions:
+        source = f"(SELECT {expression} AS v FROM {source})"  # noqa: S608 - our own text
+    return query(f"SELECT v FROM {source}", pa.table({"v": values})).column("v").combine_chunks()  # noqa: S608 - as above

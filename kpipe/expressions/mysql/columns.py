@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from kpipe.expressions.json_text import contains, json_text
 from kpipe.expressions.mysql.json.json_paths import scalar
 from kpipe.expressions.mysql.moments import within_years
 from kpipe.expressions.mysql.values import Value
@@ -28,7 +29,7 @@ def of_column(sql: str, kind: Type | None) -> Value:
         precision, scale = map(int, re.findall(r"\d+", name))
         return Value(sql, "decimal", precision, scale)
     if name in ("FLOAT", "DOUBLE"):
-        return Value(f"CAST({sql} AS DOUBLE)", "double")
+        return Value(f"CAST({sql} AS DOUBLE)", "double", single=name == "FLOAT")
     if name == "TIMESTAMP WITH TIME ZONE":
         return Value(within_years(f"({sql} AT TIME ZONE 'UTC')"), "datetime")
     kinds = {
@@ -44,7 +45,10 @@ def of_column(sql: str, kind: Type | None) -> Value:
         return Value(within_years(sql, name), kinds[name])
     if name in kinds:
         return Value(sql, kinds[name])
-    return Value(f"CAST({sql} AS VARCHAR)", "text") if name == "UUID" else Value(f"to_json({sql})", "json")
+    if name == "UUID":
+        return Value(f"CAST({sql} AS VARCHAR)", "text")
+    divided = kind is not None and contains(kind, {"JSON", "BLOB"})
+    return Value(f"CAST({json_text(sql, kind)} AS JSON)" if kind is not None and divided else f"to_json({sql})", "json")
 
 
 def of_columns(columns: Columns) -> Resolve:

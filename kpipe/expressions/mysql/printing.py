@@ -5,13 +5,16 @@ from __future__ import annotations
 __all__ = ["printed"]
 
 
-def printed(sql: str, digits: int | None) -> str:
+def printed(sql: str, digits: int | None, single: bool = False) -> str:
     """Return a DOUBLE as MySQL prints it: all digits from 1e-15 to below 1e15; no `.0`, no `+` in an exponent, no -0.
 
     Args:
         sql: the DOUBLE.
         digits: number of decimal places; None: as many as it has.
+        single: whether it is a FLOAT, which has fewer.
     """
+    if single:
+        sql = f"CAST(CAST(CAST({sql} AS FLOAT) AS VARCHAR) AS DOUBLE)"
     if digits is not None:
         fixed = f"regexp_replace(format('{{:.{digits}f}}', v), '^-(0(\\.0*)?)$', '\\1')"
         figures = "regexp_extract(CAST(v AS VARCHAR), '^(-?)(\\d)\\.?(\\d*)e\\+(\\d+)$', ['minus', 'one', 'further', 'zeros'])"

@@ -55,6 +55,7 @@ class Value:
         digits: decimal places of a `double` when printed; None: as many as it has. Of a `decimal`, 0: trailing zeros are not
             printed. Of a `datetime`: digits of a second; None: as many as it has.
         exact: the same quotient with more digits, for further arithmetic.
+        single: whether a `double` is a FLOAT, which is printed with the digits of one.
     """
 
     sql: str
@@ -65,6 +66,7 @@ class Value:
     unsigned: bool = False
     digits: int | None = None
     exact: Value | None = None
+    single: bool = False
 
     def __post_init__(self) -> None:
         if len(self.sql) > _LONGEST:
@@ -183,9 +185,8 @@ def integer(value: Value) -> Value:
         fits = made.precision - made.scale < 19
         return Value(f"CAST({whole if fits else f'list_transform([{whole}], lambda x: {bounded})[1]'} AS BIGINT)", "int")
     whole = f"round_even({made.sql}, 0)" if made.kind == "double" else made.sql
-    bounded = (
-        f"WHEN {{0}} >= 9223372036854775807 THEN 9223372036854775807 WHEN {{0}} <= -9223372036854775808 THEN {-(2**63 - 1)} - 1"
-    )
+    last = 2**63 - 1
+    bounded = f"WHEN {{0}} >= {last} THEN {last} WHEN {{0}} <= {-last - 1} THEN {-last} - 1"
     return Value(bound(whole, (f"(CASE {bounded} ELSE CAST({{0}} AS BIGINT) END)").format), "int")
 
 
@@ -209,7 +210,7 @@ def text(value: Value) -> Value:
         case "bool":
             return Value(f"CAST(CAST({sql} AS BIGINT) AS VARCHAR)", "text")
         case "double":
-            return Value(printed(sql, value.digits), "text")
+            return Value(printed(sql, value.digits, value.single), "text")
         case "decimal" if value.digits == 0:
             return Value(f"regexp_replace(regexp_replace(CAST({sql} AS VARCHAR), '(\\.[0-9]*?)0+$', '\\1'), '\\.$', '')", "text")
         case "decimal" if value.precision == value.scale:
@@ -335,7 +336,7 @@ def common(values: list[Value]) -> list[Value]:
     if kinds <= {"bool", "int", "decimal", "double"}:
         places = [0 if value.kind == "null" else double(value).digits for value in values]
         most = None if None in places else max(item for item in places if item is not None)
-        return [replace(double(value), digits=most) for value in values]
+        return [replace(double(value), digits=most, single=all(item.single for item in values)) for value in values]
     if kinds <= {"date", "datetime", "time"}:
         return [datetime(value) for value in values]
     if kinds <= {"time", "span"}:

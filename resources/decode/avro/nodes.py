@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Context
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +13,13 @@ from kpipe.definition.json_path import write_path
 from kpipe.schema.columns import Columns, Type
 from resources.decode.payload_schemas import Unfit
 
-__all__ = ["WHOLE", "WITHIN", "Node", "Plan"]
+__all__ = ["EXACT", "WHOLE", "WITHIN", "Node", "Plan"]
 
 WHOLE = "kpipe.whole"
 """Name of the record around a schema that is not a record."""
+
+#: Computes decimals of any schema: the default context has 28 digits.
+EXACT = Context(prec=100_000)
 
 # The steps; resources/native/avro.c has the same numbers.
 (NOTHING, FLAG, INT, LONG, FLOAT, REAL, BYTES, STRING, FIXED, ENUM, RECORD, ARRAY, MAP, OPTIONAL, UNION, SPAN, SCALED, DECIMAL,

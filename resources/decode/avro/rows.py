@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 from uuid import UUID as Uuid
 
 from resources.decode.avro import nodes as steps
-from resources.decode.avro.nodes import Node, Plan
+from resources.decode.avro.nodes import EXACT, Node, Plan
 from resources.decode.json.rows import Reject
 from resources.decode.schema_decoder import Digits, Leaves, dumped
 
@@ -20,7 +21,6 @@ __all__ = ["Reader"]
 
 _DEEPEST = 200
 _LONG = 2**63
-_EXACT = Context(prec=100_000)
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -207,7 +207,7 @@ class _Datum:
         value = int.from_bytes(raw, "big", signed=True)
         if abs(value) >= _power(node.b):
             raise self._fail(path, f"a decimal of more than {node.b} digits")
-        return _EXACT.scaleb(Decimal(value), -node.scale)
+        return EXACT.scaleb(Decimal(value), -node.scale)
 
     def string(self, _: Node, path: str) -> str:
         raw = self._sized(path)
@@ -260,9 +260,9 @@ _SIMPLE: dict[int, Callable[[_Datum, Node, str], Any]] = {
 
 
 def _as_json(value: Any, node: Node) -> Any:
-    """Convert a value to JSON: bytes as in Avro's JSON encoding, times in ISO 8601, NaN and infinities as text."""
+    """Convert a value to JSON: bytes to base64, times in ISO 8601, NaN and infinities as text."""
     if isinstance(value, bytes):
-        return value.decode("latin-1")
+        return b64encode(value).decode()
     if isinstance(value, Decimal):
         return Digits(f"{value:f}")
     if isinstance(value, float) and not isfinite(value):

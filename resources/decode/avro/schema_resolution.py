@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kpipe.schema.columns import Scalar
 from resources.decode.avro import nodes as steps
-from resources.decode.avro.nodes import Node, Plan
+from resources.decode.avro.nodes import EXACT, Node, Plan
 from resources.decode.payload_schemas import Unfit
 from resources.duckdb_engine.arrow_types import staged_type
 
@@ -185,7 +185,7 @@ class Resolution:
         if node.op in (steps.BYTES, steps.FIXED):
             return given.encode("latin-1")
         if node.op == steps.DECIMAL:
-            return Decimal(int.from_bytes(given.encode("latin-1"), "big", signed=True)).scaleb(-node.scale)
+            return EXACT.scaleb(Decimal(int.from_bytes(given.encode("latin-1"), "big", signed=True)), -node.scale)
         if node.op == steps.SCALED:
             return given * 1000
         kinds: tuple[type, ...] = {

@@ -5,7 +5,6 @@ Connect's Avro converter keeps the name and the parameters of Connect's schema a
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -145,12 +144,10 @@ def _without_logical(schema: Any) -> Any:
 
 
 def _valued(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value as in Connect's JSON: bytes are base64."""
+    """Return a value as in Connect's JSON; the reader has written bytes as base64."""
     if value is None:
         return None
     kind = schema["type"]
-    if kind == "bytes":
-        return base64.b64encode(value.encode("latin-1")).decode()
     if kind in ("float32", "float64"):
         return float(value)
     if kind == "array":

@@ -134,7 +134,7 @@ def _real(value: Any, largest: float) -> float:
     try:
         found = float(value)
     except OverflowError:
-        found = inf
+        found = -inf if value < 0 else inf
     if abs(found) > largest and abs(found) != inf:
         raise Reject(f"{str(value)[:40]} is beyond the range of a FLOAT")
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -17,6 +16,7 @@ from typing import Any
 
 from kpipe.schema.columns import BLOB, INSTANT, VARCHAR, Scalar, Type
 from resources.decode.json.rows import Reject
+from resources.duckdb_engine.strict_json import problem
 
 __all__ = ["Convert", "as_bytes", "semantic"]
 
@@ -225,17 +225,10 @@ def _text(value: Any) -> str:
 def _document(value: Any) -> str:
     """Check the text of a JSON document, and return it unchanged."""
     text = _text(value)
-    try:
-        found = json.loads(text, parse_constant=_not_json)
-        if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is not a character
-    except (ValueError, RecursionError) as error:
-        raise Reject("not JSON") from error
+    why = problem(text)
+    if why:
+        raise Reject(why)
     return text
-
-
-def _not_json(text: str) -> None:
-    raise ValueError(text)
 
 
 def _shape(value: Any) -> bytes | None:

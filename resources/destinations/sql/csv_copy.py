@@ -8,14 +8,14 @@ lines from `text`.
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kpipe.schema.columns import ListOf, MapOf, Scalar, Struct, Type
+from kpipe.expressions.json_text import composed, contains, json_text
+from kpipe.schema.columns import INSTANT, ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.sql.column_matching import Match
 from resources.duckdb_engine.sandbox import literal
 from resources.duckdb_engine.sql_types import READ, fitted
@@ -57,7 +57,7 @@ def lines(matches: Sequence[Match], nul: str = "", first: Sequence[str] = ()) ->
 def text(value: str, kind: Type) -> str:
     """Return an expression for the value as text that PostgreSQL's type reads."""
     if not isinstance(kind, Scalar):
-        return _json(value, kind, 0)
+        return composed(value, kind, lambda part: contains(part, _BY_HAND), _part)
     if kind.name == "BLOB":
         return f"'\\x' || hex({value})"
     if kind.name == "TIMESTAMP WITH TIME ZONE":
@@ -70,42 +70,9 @@ def _year(value: str) -> str:
     return f"replace(CAST({value} AS VARCHAR), ' (BC)', ' BC')"
 
 
-def _json(value: str, kind: Type, depth: int) -> str:
-    if not _by_hand(kind):
-        return f"CAST(to_json({value}) AS VARCHAR)"
-    if isinstance(kind, ListOf):
-        item = f"i{depth}"
-        made = f"list_transform({value}, lambda {item}: coalesce({_json(item, kind.item, depth + 1)}, 'null'))"
-        return f"'[' || array_to_string({made}, ',') || ']'"
-    if isinstance(kind, MapOf):
-        entry = f"i{depth}"
-        member = f"to_json({entry}.key) || ':' || coalesce({_json(f'{entry}.value', kind.item, depth + 1)}, 'null')"
-        return f"'{{' || array_to_string(list_transform(map_entries({value}), lambda {entry}: {member}), ',') || '}}'"
-    if isinstance(kind, Struct):
-        parts = []
-        for name, inner in kind.fields:
-            member = f"struct_extract({value}, {literal(name)})"
-            head = literal(json.dumps(name, ensure_ascii=False) + ":")
-            parts.append(f"{head}, coalesce({_json(member, inner, depth)}, 'null')")
-        return f"CASE WHEN {value} IS NOT NULL THEN concat('{{', {', '.join(_between(parts))}, '}}') END"
-    if kind.name == "JSON":
-        return f"CAST({value} AS VARCHAR)"
-    if kind.name == "BLOB":
-        return f"""'"' || base64({value}) || '"'"""
-    return f"CAST(to_json({text(value, kind)}) AS VARCHAR)"
-
-
-def _between(parts: Sequence[str]) -> Iterator[str]:
-    for at, part in enumerate(parts):
-        yield part if not at else f"',', {part}"
-
-
-def _by_hand(kind: Type) -> bool:
-    if isinstance(kind, (ListOf, MapOf)):
-        return _by_hand(kind.item)
-    if isinstance(kind, Struct):
-        return any(_by_hand(item) for _, item in kind.fields)
-    return kind.name in _BY_HAND
+def _part(value: str, kind: Type) -> str:
+    """Return the JSON text of a part of a nested value: instants with the zone UTC."""
+    return f"CAST(to_json({text(value, kind)}) AS VARCHAR)" if kind == INSTANT else json_text(value, kind)
 
 
 def blocks(connection: Any, statement: str, parameters: Sequence[Any]) -> Generator[memoryview, None, None]:

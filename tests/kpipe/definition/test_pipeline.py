@@ -266,6 +266,10 @@ def test_an_error_names_a_value_once() -> None:
         (f"type: {COMPONENT}\nattributes:\n  name: a\n  name: b", "tweets.yaml:4: not YAML: field name is given twice"),
         ("a: [", "not YAML"),
         ("? [a]\n: b", "not YAML: a field's name is not a plain text"),
+        (
+            "type: x\na: 12_345_678_901_234_567.89",
+            "tweets.yaml:2: not YAML: 12345678901234567.89: the number has more digits than a float can have; write it in quotes",
+        ),
         ("a: 2026-13-45", "put dates and times in quotes"),
         ("a: &x {b: *x}", "tweets.yaml"),
         ("a: !!python/object/apply:os.system ['true']", "not YAML"),

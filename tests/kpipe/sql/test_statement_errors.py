@@ -137,6 +137,14 @@ def test_what_is_not_taken_names_itself_and_the_reason(text: str, words: str) ->
         ("INTO TABLE t FORMAT JSON (a, b)", "a list of columns without paths is only for CSV, not for JSON"),
         ("INTO TABLE t FORMAT JSON (a <- a, b)", "b has no path, a has one"),
         ("INTO TABLE t FORMAT JSON (a <- a, A <- b)", "duplicate column A"),
+        (
+            "INTO TABLE t FORMAT JSON (a <- a DEFAULT 12345678901234567.89)",
+            "DEFAULT 12345678901234567.89: the number has more digits than a float can have -> write it in quotes",
+        ),
+        (
+            "INTO TABLE t FORMAT JSON OPTIONS '{\"a\": 0.1000000000000000055}'",
+            "OPTIONS: 0.1000000000000000055: the number has more digits than a float can have -> write it in quotes",
+        ),
         ("INTO TABLE t FORMAT JSON (u.a <- a)", "u.a is not a column of t"),
         ("INTO TABLE t FORMAT JSON (_kafka_offset <- a)", "names that begin with _kafka_ are reserved for Kafka's coordinates"),
         ("INTO TABLE t FORMAT JSON FORMAT JSON", "duplicate clause: FORMAT"),

@@ -165,3 +165,23 @@ def test_timestamps_are_those_of_duckdb_whatever_their_form(kind: str, last: str
     table, reasons = Texts(columns).read([column.cast(pa.binary())])
     assert table.equals(in_memory.parsed(pa.table({"v": column}), columns))
     assert list(reasons) == ([] if "T" in last else [3])
+
+
+LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+
+
+@each_case("sign", ["", "-"])
+@each_case("text", ["3.4028234663852886e38", "3.4028235e38", "3.4028235677973362e38", "340282350000000000000000000000000000000"])
+def test_a_number_that_rounds_to_the_largest_float(sign: str, text: str) -> None:
+    for way, found in every_way("FLOAT", sign + text).items():
+        assert found == [-LARGEST if sign else LARGEST], way
+
+
+@each_case("text", ["3.4028235677973366e38", "3.402824e38", "1e39"])
+def test_a_number_beyond_every_float(text: str) -> None:
+    for way, found in every_way("FLOAT", text).items():
+        assert found == [], way
+    neighbours = JsonDecoder(Columns.of({"v": "FLOAT"})).decode(
+        Payloads.of([b'{"v":3.4028235e38}', f'{{"v":{text}}}'.encode(), *[b'{"v":1}'] * 18])
+    )
+    assert [at for at, _ in neighbours.rejects] == [1]

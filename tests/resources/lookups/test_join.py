@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
+from kpipe.definition.lookups import Version
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, RecordRejected
+from kpipe.expressions.lookup_calls import Call
 from kpipe.ingest.staging import wanted
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns, parse_type
 from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
 from resources.decode.factory import sampled
+from resources.duckdb_engine.arrow_types import staged_type
 from resources.home import Home
 from resources.kafka.record_block import RecordBlock
+from resources.lookups.join import Join
+from resources.lookups.reference_table import Here, Reference, packed
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task.range_writer import RangeOutput
+from tests.cases import each_case
 
 SOURCE = PartitionId(TopicId("c", "t", "orders"), 3)
 Rows = list[dict[str, Any]]
@@ -86,6 +95,36 @@ def test_numbers_and_text_find_each_other_and_what_can_be_no_key_has_no_row(stag
     records = [{"t": "2", "f": 1.0, "i": 2, "b": "07"}, {"t": "two", "f": 1.5, "i": 3}, {"t": "2.5", "f": 1e300, "i": None}]
     rows, _, _ = staged(records, set={"x": "n(t).word", "y": "n(f).word", "z": "n(i).word", "w": "n(b[2:]).word"})
     assert [(row["x"], row["y"], row["z"]) for row in rows] == [("two", "one", "two"), (None, None, None), (None, None, None)]
+
+
+@each_case(
+    "key, rows, kind, values, expected",
+    [
+        ("DOUBLE", [2.0**53], "BIGINT", [2**53 + 1, 2**53, 2**53 - 1], [None, 0, None]),
+        ("DOUBLE", [2.0**64], "UBIGINT", [2**64 - 1, 2**64 - 1000], [None, None]),
+        ("FLOAT", [2.0**24, 0.1], "INTEGER", [2**24, 2**24 + 1], [0, None]),
+        ("FLOAT", [0.1, float("inf")], "DOUBLE", [0.1, 0.10000000149011612, 0.10000000001, float("inf")], [0, 0, None, 1]),
+        ("DECIMAL(10,2)", [Decimal("1.00")], "DOUBLE", [1.004, 1.0, 1e300], [None, 0, None]),
+        ("DECIMAL(10,2)", [Decimal("1.00")], "DECIMAL(10,3)", [Decimal("1.004"), Decimal("1.000")], [None, 0]),
+        (
+            "DECIMAL(10,2)",
+            [Decimal("1.00")],
+            "VARCHAR",
+            ["1.004", "1", "10e-1", "1.0000", "x", None],
+            [None, 0, 0, 0, None, None],
+        ),
+        ("BIGINT", [7], "DOUBLE", [7.0, 7.4, 1e300], [0, None, None]),
+        ("HUGEINT", ["7"], "DOUBLE", [7.0, 7.4], [0, None]),
+    ],
+)
+def test_numbers_of_other_types_match_only_if_they_are_equal(
+    key: str, rows: list[Any], kind: str, values: list[Any], expected: list[int | None]
+) -> None:
+    table = pa.table({"id": pa.array(rows, staged_type(parse_type(key))), "n": list(range(len(rows)))})
+    reference = Reference("l", 1, Columns.of({"id": key, "n": "BIGINT"}), False, Version("", 1, 0), packed(table))
+    join = Join([Call("l(x)", "l", ("x",), ("n",))], {"l": Here(reference)}, Columns.of({"x": kind}))
+    found, reasons = join.apply(pa.table({"x": pa.array(values, staged_type(parse_type(kind)))}))
+    assert (found.column(1).to_pylist(), reasons) == (expected, {})
 
 
 def test_nested_values_of_a_row(staged: Staged) -> None:

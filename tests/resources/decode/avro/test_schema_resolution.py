@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -42,6 +43,7 @@ def test_records_are_read_by_the_readers_schema(way: str, local_registry: LocalR
         ("raw", "string"), ("text", "bytes"), ("kind", {"type": "enum", "name": "E", "symbols": ["A", "Z"], "default": "Z"}),
         ("map", {"type": "map", "values": "int"}), ("maybe", ["null", "long"]), ("none", ["null", "string"]),
         ("at", logical("long", "timestamp-millis")), ("some", {"type": "array", "items": "int"}),
+        ("exact", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}),
     )  # fmt: skip
     for field in reader["fields"]:
         field |= {
@@ -49,6 +51,7 @@ def test_records_are_read_by_the_readers_schema(way: str, local_registry: LocalR
             "none": {"default": None},
             "at": {"default": 1000},
             "some": {"default": [1, 2]},
+            "exact": {"default": (10**36 + 1).to_bytes(16, "big").decode("latin-1")},
         }.get(field["name"], {})
     full = {"id": 5, "real": 0.5, "old": "was", "raw": "ä".encode(), "text": "é", "left": 1, "kind": "B",
             "in": {"x": 3, "gone": "g"}, "list": [{"x": 1, "gone": ""}, {"x": 2, "gone": ""}], "map": {"a": 1},
@@ -58,13 +61,14 @@ def test_records_are_read_by_the_readers_schema(way: str, local_registry: LocalR
     at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
     wanted = {"id": 5, "real": 0.5, "new": "was", "raw": "ä", "text": "é".encode(), "kind": "Z", "in": {"more": "d", "x": 3.0},
               "list": [{"more": "d", "x": 1.0}, {"more": "d", "x": 2.0}], "map": '{"a":1}', "maybe": 7, "none": None, "at": at,
-              "some": [1, 2]}  # fmt: skip
+              "some": [1, 2], "exact": Decimal(f"1{'0' * 34}.01")}  # fmt: skip
     assert decoded.table.to_pylist() == [wanted, {**wanted, "kind": "A", "in": None, "list": [], "maybe": None}]
     assert decoded.rejects == [(1, "raw: not UTF-8 at byte 0")]
     theirs = fastavro.schemaless_reader(io.BytesIO(written(schema, full)[0]), schema, reader)
     ours = decoded.table.to_pylist()[0]
     assert theirs["at"] == 1000  # fastavro leaves a default as it is written
-    assert {**theirs, "map": json.dumps(theirs["map"], separators=(",", ":")), "at": at} == ours
+    left = {"map": json.dumps(theirs["map"], separators=(",", ":")), "at": at, "exact": wanted["exact"]}
+    assert {**theirs, **left} == ours
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import base64
 import json
 from datetime import date, datetime
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 from kpipe.definition.formats import Format
@@ -130,6 +131,14 @@ def test_a_path_into_a_document_keeps_all_digits_and_rejects_duplicate_members()
     mapping = {"v": {"path": "doc::v", "default": "none"}}
     done = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping=mapping)
     assert done.table.column("v").to_pylist() == ["1.10", "9007199254740993.0", None, "none", "none", "[1.10,1E2]"]
-    assert done.rejects == [(4, "v: duplicate member v")]
+    assert done.rejects == [(4, "doc: duplicate member v")]
     lacks = _decoded([_message({"doc": text}, fields) for text in documents], {"v": "VARCHAR"}, mapping={"v": "doc::v"})
     assert [at for at, _ in lacks.rejects] == [3, 4, 5]
+
+
+def test_numbers_beyond_a_double_keep_their_sign() -> None:
+    fields = [_field("d", "double"), _field("f", "float")]
+    decoded = _decoded(
+        [_message({"d": sign * 10**400, "f": sign * 10**400}, fields) for sign in (1, -1)], {"d": "DOUBLE", "f": "FLOAT"}
+    )
+    assert decoded.table.to_pylist() == [{"d": inf, "f": inf}, {"d": -inf, "f": -inf}]
