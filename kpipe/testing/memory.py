@@ -113,7 +113,7 @@ class MemoryDestination:
 
     def _counted(self, name: str) -> TableRecount:
         """Compare a table with the commits of all pipelines."""
-        rows = self.store.tables.get(name, MemoryTable()).rows
+        rows: Sequence[Row] = self.store.tables.get(name, MemoryTable()).rows
         writers = [
             (pipeline, entry)
             for pipeline, item in self.store.pipelines.items()

@@ -36,7 +36,8 @@ KAFKAS, WORKERS = ("kafka1", "kafka2", "kafka3"), ("worker1", "worker2", "worker
 NAMES = (*KAFKAS, "master", *WORKERS, "store", "client")
 KAFKA_PORT, CONTROLLER_PORT, MASTER_PORT, STORE_PORT = 9092, 9093, 7077, 9000
 BUCKET = "lake"
-_START_S = 180
+#: Limit of a wait: on a busy machine all is slower, and only what hangs shall fail.
+PATIENCE_S = 1600.0
 # Small, as all of it shares one machine; and JVMs that start with half the processor time, as kpipe's driver does.
 _MOST, _JVM = "256m", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Settings of a Spark application on it: what an executor takes, and how long silence is borne.
@@ -190,7 +191,7 @@ class Cluster:
         return name
 
 
-def wait(what: Callable[[], bool], name: str, within: float = _START_S) -> None:
+def wait(what: Callable[[], bool], name: str, within: float = PATIENCE_S) -> None:
     """Until it is so."""
     deadline = time.monotonic() + within
     while not what():

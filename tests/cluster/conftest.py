@@ -100,7 +100,7 @@ def following(cluster: Cluster, site: Callable[..., Site], differs: Mapping[str,
     one = site("steady", **{"batch": {"interval_ms": 300, "max_retries": 8}, **differs})
     one.write()
     one.start("--follow", "--json")
-    one.exact(within=400)
+    one.exact()
     yield one
     one.release()
     one.stop()

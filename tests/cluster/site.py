@@ -20,7 +20,7 @@ import duckdb
 import psutil
 
 from kpipe import failpoints
-from tests.cluster.cluster import Cluster, wait
+from tests.cluster.cluster import PATIENCE_S, Cluster, wait
 from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle
 from tests.survival.truth import Writer
@@ -134,7 +134,7 @@ class Site:
         """Of what was told."""
         (self.folder / "told").unlink(missing_ok=True)
 
-    def at_work(self, programs: int = PARTITIONS, within: float = 180) -> list[Told]:
+    def at_work(self, programs: int = PARTITIONS, within: float = PATIENCE_S) -> list[Told]:
         """Waits until so many programs have begun."""
         try:
             wait(lambda: len(self.told()) >= programs, f"{programs} programs", within)
@@ -168,7 +168,7 @@ class Site:
         self.started.append(process)
         return process
 
-    def run(self, *arguments: str, status: int = 0, within: float = 1600, **more: str) -> str:
+    def run(self, *arguments: str, status: int = 0, within: float = PATIENCE_S, **more: str) -> str:
         """`kpipe run` to its end; what it said."""
         found = self.start(*arguments, **more).wait(within)
         assert found == status, f"exit {found}\n{self.log.read_text()}"
@@ -183,7 +183,7 @@ class Site:
         lines = [line for line in self.log.read_text().splitlines() if line.startswith('{"event": "batch"')]
         return [json.loads(line) for line in lines]
 
-    def exact(self, within: float = 180) -> None:
+    def exact(self, within: float = PATIENCE_S) -> None:
         """Soon the table holds what is in the topic, and the ledger stands at its end."""
         until, problems = time.monotonic() + within, ["nothing was looked at"]
         while problems and time.monotonic() < until:
@@ -212,7 +212,7 @@ class Site:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def idle(cluster: Cluster, within: float = 60) -> list[str]:
+def idle(cluster: Cluster, within: float = PATIENCE_S) -> list[str]:
     """Waits until no host has other processes than those it began with; what is left then."""
 
     def left() -> list[str]:

@@ -112,7 +112,7 @@ def test_the_run_in_dagster_links_to_spark_and_says_what_each_host_did(cluster: 
     one.write()
     script = one.home / "materialize.py"
     script.write_text(MATERIALIZE)
-    said = cluster["client"].run(sys.executable, script, one.name, timeout=400, **one.environment(PYTHONPATH=str(ROOT)))
+    said = cluster["client"].run(sys.executable, script, one.name, timeout=1600, **one.environment(PYTHONPATH=str(ROOT)))
     found = json.loads(said.splitlines()[-1])
     assert found["application"].startswith("app-")
     (page,) = found["page"]

@@ -40,7 +40,7 @@ def test_workers_killed_while_they_stage(cluster: Cluster, site: Callable[..., S
     one = site("torn")
     one.write(records=300)
     running = one.start("--json", fault="stage.close:1:stop")
-    wait(lambda: all(stopped(host) for host in cluster.workers), "three that stage", within=400)
+    wait(lambda: all(stopped(host) for host in cluster.workers), "three that stage")
     assert len(torn(one)) >= PARTITIONS and one.batches() == []
     told = [begun for begun in one.told() if begun.host != "client"]
     powerless, unlucky = host_of(cluster, told, 0), host_of(cluster, told, 1)
@@ -48,7 +48,7 @@ def test_workers_killed_while_they_stage(cluster: Cluster, site: Callable[..., S
         for process in stopped(unlucky):
             process.kill()
         assert powerless.kill() >= 3
-        wait(lambda: resume(cluster) and running.poll() is not None, "the run's end", within=400)
+        wait(lambda: resume(cluster) and running.poll() is not None, "the run's end")
         assert running.returncode == 0, one.said()
         one.exact()
         again = {begun.partition: begun.host for begun in one.told() if begun.attempt > 0}
@@ -80,7 +80,7 @@ def test_speculation_takes_one_of_two_attempts(cluster: Cluster, site: Callable[
     one = site("twice", variables=SPECULATION)
     one.write()
     one.start("--follow", "--json")
-    one.exact(within=400)
+    one.exact()
     for way in ("first", "second", "both", "frozen"):
         one.forget()
         before = len(one.batches())

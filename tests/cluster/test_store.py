@@ -80,7 +80,7 @@ def test_records_never_pass_the_driver(cluster: Cluster, caught_up: Site, stored
     file.write_text(PROGRAM.format(folder=one.folder).replace("exec cat\n", WIDER))
     one.start("--follow", "--json")
     one.write()
-    one.exact(within=400)
+    one.exact()
     one.forget()
     before = len(one.batches())
     held(one, records=RECORDS)
@@ -127,7 +127,7 @@ def test_a_worker_cut_from_the_store(cluster: Cluster, caught_up: Site, stored: 
     victim.cut(store)
     try:
         one.release()
-        one.exact(within=400)
+        one.exact()
         moved = [begun for begun in one.told() if begun.attempt > 0]
         assert moved and moved[0].partition == 0, one.told()
         assert victim.name not in {begun.host for begun in moved}, one.told()
@@ -149,7 +149,7 @@ def test_the_driver_cut_from_the_store(cluster: Cluster, caught_up: Site) -> Non
         assert len(one.batches()) == before
     finally:
         client.mend(store)
-    one.exact(within=400)
+    one.exact()
 
 
 def test_the_store_killed_and_begun_again(cluster: Cluster, caught_up: Site, stored: InStore) -> None:
@@ -164,7 +164,7 @@ def test_the_store_killed_and_begun_again(cluster: Cluster, caught_up: Site, sto
         assert len(one.batches()) == before
     finally:
         start_store(cluster)
-    one.exact(within=400)
+    one.exact()
     assert stored.staged() == set()
 
 
@@ -177,4 +177,4 @@ def test_transactions_while_the_way_comes_and_goes(cluster: Cluster, caught_up: 
             time.sleep(4)
             host.mend(store)
             time.sleep(3)
-    one.exact(within=400)
+    one.exact()

@@ -105,7 +105,7 @@ def test_a_container_killed_in_mid_batch(cluster: Cluster, yarn: Yarn, on_yarn: 
     one = on_yarn("killed", batch={"interval_ms": 300, "max_retries": 4})
     one.write()
     one.start("--follow", "--json")
-    one.exact(within=400)
+    one.exact()
     wait(lambda: yarn.executors() == 3, "three executors")
     one.forget()
     told = held(one)
@@ -121,7 +121,7 @@ def test_a_container_killed_in_mid_batch(cluster: Cluster, yarn: Yarn, on_yarn: 
     application = yarn.applications()[-1]["id"]
     assert sum(worker.kill("ExecutorLauncher", "bin/java") for worker in cluster.workers) >= 1
     one.release()
-    one.exact(within=300)
+    one.exact()
     wait(lambda: yarn.executors() == 3, "three executors of the next master")
     assert yarn.applications()[-1]["id"] == application, "a new one was begun"
     one.stop()
@@ -135,7 +135,7 @@ def test_an_application_that_yarn_ends_in_mid_batch(cluster: Cluster, yarn: Yarn
     one.write()
     one.hold()
     one.start("--json")
-    wait(lambda: bool(nodes(one.told())), "a batch at work", within=400)
+    wait(lambda: bool(nodes(one.told())), "a batch at work")
     yarn.end(yarn.applications()[-1]["id"])
     assert one.started[-1].wait(120) != 0
     assert (
@@ -162,7 +162,7 @@ def test_a_run_of_dagsters(cluster: Cluster, yarn: Yarn, on_yarn: Callable[..., 
     one.write()
     script = one.home / "materialize.py"
     script.write_text(MATERIALIZE)
-    said = cluster["client"].run(sys.executable, script, one.name, timeout=400, **one.environment(PYTHONPATH=str(ROOT)))
+    said = cluster["client"].run(sys.executable, script, one.name, timeout=1600, **one.environment(PYTHONPATH=str(ROOT)))
     found = json.loads(said.splitlines()[-1])
     assert found["application"] == yarn.applications()[-1]["id"]
     assert {host["host"].split("/")[0] for host in found["hosts"]} <= {"worker1", "worker2", "worker3"}
@@ -185,7 +185,7 @@ def test_executors_go_when_nothing_comes_and_come_back(cluster: Cluster, yarn: Y
     del one.variables["spark_executor_instances"]
     one.write()
     one.start("--follow", "--json")
-    one.exact(within=400)
+    one.exact()
     for records in (90, 75_000):
         wait(lambda: yarn.executors() == 0, "the end of idle executors")
         wait(lambda: not any(worker.processes("YarnCoarseGrained") for worker in cluster.workers), "and of their processes")
@@ -230,7 +230,7 @@ def test_a_resource_manager_that_does_not_answer(cluster: Cluster, yarn: Yarn, o
     began = time.monotonic()
     if way == "silent":
         cluster["client"].cut(master)
-        said = one.run(status=2, within=150)
+        said = one.run(status=2)
         cluster["client"].mend(master)
     else:
         said = one.run(status=2, within=150, spark_hadoop_yarn_resourcemanager_address=f"{master.address}:1")

@@ -220,7 +220,7 @@ class DeltaState:
         """
         self._check_lanes(record)
         mine, whole, restored = record.base + 1, False, ""
-        has = {}  # versions that contain the rows of that commit; a restore brings back the rows of a version
+        has: dict[int, bool] = {}  # versions that contain the rows of that commit; a restore brings back the rows of a version
         for version in range(record.base + 1, self.version + 1):
             data = self._folder.read(entry_name(version))
             whole = whole or data is None  # cleaned up, after a month

@@ -103,8 +103,8 @@ def check_new_names(table: Table, added: Iterable[Path], where: str) -> None:
         SchemaConflict: there is such a column or field.
     """
     known = table.metadata.name_mapping()
-    for path in added if known is not None else ():
-        fields = known.root
+    for path in added:
+        fields = known.root if known is not None else []
         for name in path[:-1]:
             fields = next((field.fields for field in fields if name in field.names), [])
         if any(path[-1] in field.names for field in fields):
