@@ -38,6 +38,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch in which each value has its own bytes, so that they count."""
+    """Return a batch in which each value has its own bytes, so that they count. Fields keep their metadata: Iceberg's ids."""
     arrays = [item.dictionary_decode() if pa.types.is_dictionary(item.type) else item for item in batch.columns]
-    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    fields = [field.with_type(item.type) for field, item in zip(batch.schema, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
