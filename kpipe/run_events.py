@@ -50,6 +50,10 @@ class Seen:
     save: Callable[[Seen], None] = lambda _: None
     forget: Callable[[], None] = lambda: None
 
+    def is_followed_by(self, uid: str, ledger: Ledger) -> bool:
+        """Return whether this is the ledger that was seen, at the same commit or later; True if none was seen yet."""
+        return not self.uid or (uid == self.uid and ledger.age >= self.seq)
+
     def note(self, uid: str, seq: int) -> None:
         """Store the position that was read back."""
         if (uid, seq) != (self.uid, self.seq):

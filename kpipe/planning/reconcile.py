@@ -89,7 +89,7 @@ class Survey:
             LedgerMismatch: the ledger is missing, replaced or older than before.
         """
         uid, ledger = self.destination.ledger()
-        if not self.seen.uid or (uid == self.seen.uid and ledger.age >= self.seen.seq):
+        if self.seen.is_followed_by(uid, ledger):
             self.seen.note(uid, ledger.age)
             return ledger
         name = self.pipeline.name

@@ -85,10 +85,10 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
     home.make()
     seen = home.seen(pipeline.name)
     uid, ledger = destination.ledger()
-    if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
+    if not seen.is_followed_by(uid, ledger):
         raise LedgerMismatch(
             f"pipeline {pipeline.name}: ledger in {destination.describe()}: expected commit {seen.seq} or later,"
-            f" found {ledger.seq}",
+            f" found {ledger.age}",
             f"kpipe run {pipeline.name} lists what an operator can do",
         )
     yield from _pages(pipeline, home, destination, (uid, seen), who, page)

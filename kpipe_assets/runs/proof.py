@@ -29,7 +29,7 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     result = evidence.audit(pipeline.source.multi_topic)
     if result.adopted:
         result = replace(result, adopted_from=adopted_from(destination, ledger))
-    if seen.uid and (uid != seen.uid or ledger.age < seen.seq):
+    if not seen.is_followed_by(uid, ledger):
         other = "" if uid == seen.uid else " of another registration of the pipeline"
         problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.age}{other}"
         return replace(result, problems=[*result.problems, problem])

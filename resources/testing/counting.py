@@ -182,9 +182,9 @@ class Counting:
 
     def test_offsets_of_a_topic_that_was_recreated_are_not_taken_for_doubles(self, place: Place) -> None:
         destination = loaded(place)
-        anew = TopicId(TOPIC.cluster, "topic-id-2", TOPIC.name)
-        destination.commit(begin("tweets", (0,), topic=anew))
-        destination.commit(batch(place, destination.ledger()[1], {0: 7}, topic=anew))
+        recreated = TopicId(TOPIC.cluster, "topic-id-2", TOPIC.name)
+        destination.commit(begin("tweets", (0,), topic=recreated))
+        destination.commit(batch(place, destination.ledger()[1], {0: 7}, topic=recreated))
         assert proof(destination).ok, proof(destination).problems
 
     @pytest.mark.parametrize("lost", [3, 10, 102])

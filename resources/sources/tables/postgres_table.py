@@ -46,7 +46,7 @@ class _Table:
         lowest, highest = self._row(f"SELECT min({self._column}), max({self._column}) FROM {self._name}")
         if lowest is not None and lowest < 0:
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {lowest}", "change the column")
-        following = max(-1 if highest is None else highest, self._given()) + 1
+        end = max(-1 if highest is None else highest, self._given()) + 1
         writers = self._session.execute(
             "SELECT DISTINCT virtualtransaction, pid IS NULL FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
@@ -59,7 +59,7 @@ class _Table:
         if any(is_prepared for _, is_prepared in writers):  # its locks have another owner than before, as if it had ended
             what = f"table {self._table.name}: prepared transactions have written it (PREPARE TRANSACTION)"
             raise ReadStalled(what, "commit or roll them back: SELECT * FROM pg_prepared_xacts")
-        return TableState(str(oid), following, frozenset(row[0] for row in writers))
+        return TableState(str(oid), end, frozenset(row[0] for row in writers))
 
     def _given(self) -> int:
         """Return the last value that the column's sequence has given; -1 without a sequence that can be read."""
