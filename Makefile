@@ -124,11 +124,13 @@ gcs: install ## an emulator of Google Cloud Storage for the tests, into .venv (n
 	else exit 0; fi; \
 	echo "WARNING: no emulator of Google Cloud Storage ($$why): it is not tested -> install Go 1.26 or newer" >&2
 
-# The date fixes the versions of all packages; no install script of theirs runs.
+# The date fixes the versions of all packages; no install script of theirs runs. Node.js 20 trusts only its own list of
+# certificates; a proxy inside a company often has one that only the system knows.
 azure: install ## Azurite, an emulator of Azure Blob Storage for the tests, into .venv (needs npm; else one line says why not)
 	@if [ -d .venv/share/azurite/node_modules/azurite ]; then exit 0; \
 	elif ! { command -v npm && command -v node; } >/dev/null; then why="there is no npm"; \
-	elif ! npm install --prefix .venv/share/azurite --no-save --ignore-scripts --no-audit --no-fund --before=2026-11-01 \
+	elif ! NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS-$(wildcard /etc/ssl/certs/ca-certificates.crt)}" \
+	  npm install --prefix .venv/share/azurite --no-save --ignore-scripts --no-audit --no-fund --before=2026-11-01 \
 	  azurite@3.35.0 >/dev/null 2>&1; then why="npm install failed"; \
 	else exit 0; fi; \
 	echo "WARNING: no emulator of Azure ($$why): it is not tested -> install Node.js 18 or newer with npm" >&2
