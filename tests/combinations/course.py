@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -14,12 +15,14 @@ from typing import Any
 import pytest
 
 from kpipe import failpoints
+from kpipe.definition.lakehouse_options import Maintenance
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
 from kpipe.ledger.ledger import LOST, READ, SKIPPED
 from kpipe.run_events import Decisions
 from kpipe.sql.statements import Alter, Backfill, SetOffsets
 from kpipe_assets.runs.dead_letter_retry import retry
+from kpipe_assets.runs.maintenance import maintained
 from kpipe_assets.runs.proof import prove
 from kpipe_assets.runs.runner import Run
 from kpipe_assets.statements.seek import alter, backfill
@@ -32,6 +35,7 @@ from tests.combinations.definition import NAME, Definition
 from tests.combinations.example import Event, Example, build, edited, extend, place_of
 from tests.combinations.log import stand_in
 from tests.combinations.oracle import judge, tables_of
+from tests.combinations.progress import unread
 from tests.combinations.sites import Site
 from tests.combinations.sizes import CORES, lowered
 from tests.combinations.truth import Truth
@@ -140,6 +144,8 @@ class Course:
             "backfill": lambda _: self._stated(lambda: backfill(self.home, Backfill(NAME))),
             "retry": self._retry,
             "edit": self._edit,
+            "maintain": self._maintain,
+            "forget": self._forget,
         }
         return acts[event.kind](event)
 
@@ -196,6 +202,16 @@ class Course:
             self.truth.retried.append((len(self._history()), self.definition))
         return problems or self._judged()
 
+    def _maintain(self, _: Event) -> list[str]:
+        rules = Maintenance(min_input_files=2, delete_ratio=0.1)
+        problems = self._stated(lambda: maintained(self.home.pipeline(NAME), self.home, rules, lambda _: None))
+        return problems or self._judged()
+
+    def _forget(self, _: Event) -> list[str]:
+        """The folder of caches is removed, as its documentation allows."""
+        shutil.rmtree(self.home.cache, ignore_errors=True)
+        return []
+
     def _stated(self, act: Callable[[], Any]) -> list[str]:
         """A statement; kpipe may refuse it, by name."""
         self._said = ""
@@ -246,7 +262,7 @@ class Course:
         before = len(self.log)
         problems = self._run(Event("run"), decisions)
         stopped = any(line.startswith("  ") for line in self.log[before:])
-        return problems or ([] if stopped else self._progress())
+        return problems or ([] if stopped else unread(self._destination().ledger()[1], self.cluster, self.example.definition.end))
 
     # Judging
 
@@ -319,26 +335,3 @@ class Course:
     def has(self, kind: str) -> bool:
         """Whether an event of that kind is in the example."""
         return any(event.kind == kind for event in self.example.events)
-
-    def _progress(self) -> list[str]:
-        """C9: up to the end, every offset is read, or recorded as skipped or lost."""
-        ledger = self._destination().ledger()[1]
-        reached: dict[tuple[str, int], int] = {}
-        for lane in sorted(ledger.lanes.values(), key=lambda lane: lane.start):
-            place = lane.source.topic.name, lane.source.partition
-            behind = lane.next if lane.kind == READ else lane.end or 0
-            if lane.start <= reached.get(place, lane.start):
-                reached[place] = max(reached.get(place, 0), behind)
-        problems = []
-        for topic, number, log in self.cluster.places():
-            end = self._end_of(topic, number, log.end)
-            have = reached.get((topic, number), 0)
-            if end is not None and have < end:
-                problems.append(f"C9 {topic}/{number}: the run has ended at {have}, {end} is due")
-        return problems
-
-    def _end_of(self, topic: str, number: int, stable: int) -> int | None:
-        end = self.example.definition.end
-        if end is None:
-            return stable
-        return min(stable, end.get(f"{topic}:{number}", 0)) if isinstance(end, dict) else None

@@ -11,11 +11,12 @@ from tests.combinations import avro
 from tests.combinations.log import BROKERS
 from tests.combinations.values import SHAPES, TYPES, Cell
 
-__all__ = ["LAKES", "NAME", "TOPICS", "Definition", "Meaning"]
+__all__ = ["KEYED_LAKES", "LAKES", "NAME", "TOPICS", "Definition", "Meaning"]
 
 NAME = "mix"
 TOPICS = ("m_a", "m_b", "m_c")
 LAKES = ("delta", "iceberg", "parquet")
+KEYED_LAKES = ("delta", "iceberg")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Definition:
         most_dead: errors.max_dead_letters.
         records: into.max_records of a webhook.
         table: into.table.
+        divided: column of `into.partition_by`; empty: the table has no partitions.
         partitions: of the target topic.
         timeout: into.transaction_timeout_s of a Kafka sink; 0: the default.
         format: `json` or `avro`.
@@ -102,6 +104,7 @@ class Definition:
     most_dead: int | None = None
     records: int = 1
     table: str = "mix"
+    divided: str = ""
     partitions: int = 1
     timeout: int = 0
     format: str = "json"
@@ -173,6 +176,8 @@ class Definition:
             if self.keyed:
                 out["on_conflict"] = "update" if self.conflict == "count" else self.conflict
                 out |= {"update": {"n": "n + 1"}} if self.conflict == "count" else {}
+        if self.divided:
+            out |= {"partition_by": [self.divided]}
         if self.destination == "webhook":
             out |= {"max_records": self.records}
         if self.timeout:

@@ -42,7 +42,7 @@ class Event:
 
     Attributes:
         kind: `run`, `produce`, `hold` (produce in a transaction that stays open), `release`, `set_offsets`, `backfill`, `retry`,
-            `lose`, `decide`, `edit`.
+            `lose`, `decide`, `edit`, `maintain` (a lake is compacted), `forget` (the index of keys is removed).
         fault: of a run: `kill:POINT:N` or `raise:POINT:N`.
         answers: of a run to a webhook: how the next requests are answered (tests/receiver.py).
         batches: of a run: the most.

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -132,7 +132,11 @@ def of_lake(kind: str, folder: Path, table: str, letters: Iterator[dict[str, Any
 def _delta(folder: Path, table: str) -> Iterator[pa.Table]:
     if (folder / table / "_delta_log").is_dir():
         place = folder / table
-        for file in DeltaTable(str(place)).file_uris():
+        table_at = DeltaTable(str(place))
+        if "deletionVectors" in (table_at.protocol().writer_features or ()):
+            yield pa.table(QueryBuilder().register("t", table_at).execute("SELECT * FROM t"))
+            return
+        for file in table_at.file_uris():
             yield pq.read_table(file)
 
 
@@ -142,11 +146,21 @@ def _iceberg(folder: Path, table: str) -> Iterator[pa.Table]:
     catalogue = SqlCatalog("kpipe", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=f"file://{folder}")
     try:
         for task in catalogue.load_table(f"default.{table}").scan().plan_files():
-            yield pq.read_table(task.file.file_path.removeprefix("file://"))
+            rows = pq.read_table(task.file.file_path.removeprefix("file://"))
+            gone = {at for file in task.delete_files for at in _deleted(file.file_path, task.file.file_path)}
+            yield rows.filter(pa.array([at not in gone for at in range(rows.num_rows)], pa.bool_())) if gone else rows
     except NoSuchTableError:
         return
     finally:
         catalogue.engine.dispose()
+
+
+def _deleted(deletes: str, data: str) -> Iterator[int]:
+    """Positions in a data file that a file of position deletes marks (Iceberg's specification, version 2)."""
+    marks = pq.read_table(deletes.removeprefix("file://"))
+    for path, at in zip(marks["file_path"].to_pylist(), marks["pos"].to_pylist(), strict=True):
+        if path == data:
+            yield at
 
 
 def _parquet(folder: Path, table: str) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kpipe.failpoints import POINTS
 from tests.combinations import avro
-from tests.combinations.definition import LAKES, TOPICS, Definition
+from tests.combinations.definition import KEYED_LAKES, LAKES, TOPICS, Definition
 from tests.combinations.example import Event, Example, Item
 from tests.combinations.sizes import CORES, NAMES, PIECE
 from tests.combinations.stories import story
@@ -87,6 +87,10 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         if fields["conflict"] == "count" and not (destination == "duckdb" or fields["type"] in _SAME[destination]):
             fields["conflict"] = "update"
         fields["prepared"] = "default" if fields["conflict"] == "count" else fields["prepared"]
+    if destination in LAKES:
+        fields["divided"] = maybe("g", "k", usual="")
+    if destination in KEYED_LAKES:
+        fields["conflict"] = draw(st.sampled_from(("", "", "replace", "ignore", "update")))
     if destination == "kafka":
         # An example takes seconds there, so that what is special about a topic is drawn in every second one.
         fields["conflict"], fields["timeout"] = draw(st.sampled_from(("", "topic"))), draw(st.sampled_from((0, 0, 1)))
@@ -159,6 +163,10 @@ def _events(draw: _Draw, definition: Definition) -> Event:
         kinds += [answered, answered, answered]
     if destination in ("duckdb", "postgres"):
         kinds += [st.just(Event("retry"))] * 2
+    if destination in KEYED_LAKES:
+        kinds += [st.just(Event("maintain"))] * 2
+    if definition.keyed and destination in KEYED_LAKES:
+        kinds.append(st.just(Event("forget")))
     changes = [(("where", True),), (("most", 10),), (("parse", "skip"),), (("constraint", "skip"),), (("batch", "skip"),)]
     changes += [(("table", "mix_b"),), (("delivery", "at_most_once"),), (("delivery", "exactly_once"),), (("key_kept", True),)]
     if definition.typo:
