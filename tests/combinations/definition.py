@@ -28,7 +28,7 @@ class Meaning:
         key: text of column `k`, or of the tombstone's key; None: there is none.
         cell: of column `x`.
         kind: `row`, `tombstone`, `broken`, `nameless` (its only member cannot be a column), `lacking` (no member `m`),
-            `violating` (`g` breaks the table's CHECK) or `empty` (its list has no items).
+            `violating` (`g` breaks the table's CHECK), `empty` (its list has no items), or a change event of changes.py.
         far: whether Kafka's timestamp lies beyond the year 9999.
         timestamp: Kafka's, in ms.
     """
@@ -72,6 +72,8 @@ class Definition:
         partitions: of the target topic.
         timeout: into.transaction_timeout_s of a Kafka sink; 0: the default.
         format: `json` or `avro`.
+        envelope: of change events (`format.type: debezium`): `debezium` or `flat`; empty: records are rows.
+        single: whether the topic has one partition, which TRUNCATE needs.
         arrow: whether the program has `stdin: arrow`; only with `filter` and `flatmap`.
         shape: how a record holds its row twice: `array`, `documents`, or `explode` (a list in `x`); empty: it is one object.
         outer: whether a record without items is a row (`explode_outer`).
@@ -108,6 +110,8 @@ class Definition:
     partitions: int = 1
     timeout: int = 0
     format: str = "json"
+    envelope: str = ""
+    single: bool = False
     arrow: bool = False
     shape: str = ""
     outer: bool = False
@@ -118,6 +122,11 @@ class Definition:
     def rows(self, meaning: Meaning) -> int:
         """How many rows a record gives, if it gives any."""
         return 2 if (self.shape and meaning.kind != "empty") or self.program == "flatmap" else 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a record is one JSON object with the row's members."""
+        return not (self.shape or self.connect or self.envelope)
 
     @property
     def untraced(self) -> bool:
@@ -172,7 +181,9 @@ class Definition:
         batch = {"interval_ms": 0, "retry_interval_ms": 1, "max_retries": 2}
         out = {"type": self.destination, "table": self.table, **into}
         if self.key_column:
-            out |= {"key": ["k"], "on_null": self.on_null}
+            out |= {"key": ["k"]}
+        if self.key_column and not self.envelope:
+            out |= {"on_null": self.on_null}
             if self.keyed:
                 out["on_conflict"] = "update" if self.conflict == "count" else self.conflict
                 out |= {"update": {"n": "n + 1"}} if self.conflict == "count" else {}
@@ -212,6 +223,8 @@ class Definition:
         options |= {"infer_timestamps": True} if self.stamps else {}
         if options:
             fields["format"] = {**fields.get("format", {}), **options}
+        if self.envelope:
+            fields["format"] = {"type": "debezium", "envelope": self.envelope}
         if self.also:
             every = ", ".join(self.columns)
             fields["select"] = f"SELECT {every} FROM records" + (" WHERE id % 3 <> 0" if self.where else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.combinations import avro, connect
+from tests.combinations import avro, changes, connect
 from tests.combinations.definition import TOPICS, Definition, Meaning
 from tests.combinations.log import Cluster, Log, Record, gaps
 from tests.combinations.values import BROKEN, EMPTY, FAR, NAMELESS, STAMPS, broken, is_far, shaped
@@ -22,7 +22,7 @@ class Item:
 
     Attributes:
         kind: `plain` (`number` rows), `gap` (`number` offsets), `cell`, `cells` (`number` of them, each value once), `broken`,
-            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items).
+            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items), or a change event of changes.py.
         number: how many, or which cell, which broken payload, or which text of no list.
         key: which key.
         keyed: whether the record has a key.
@@ -132,11 +132,16 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     timestamp = FIRST_MS + number if item.far is None else FAR[item.far % len(FAR)]
     key = name.encode() if item.keyed else None
     far = is_far(timestamp)
+    if definition.envelope:
+        key = changes.key(name) if item.keyed else None
+    if item.kind in changes.EVENTS:
+        meaning = Meaning(None, name, None, item.kind, far, timestamp)
+        return Record(key, changes.event(definition.envelope, item.kind, name), timestamp, meaning)
     if item.kind == "tombstone":
         return Record(key, None, timestamp, Meaning(None, name if item.keyed else None, None, "tombstone", far, timestamp))
     if item.kind == "broken":
         payload = BROKEN[item.number % len(BROKEN)]
-        kind = "nameless" if payload in NAMELESS and not (definition.shape or definition.connect) else "broken"
+        kind = "nameless" if payload in NAMELESS and definition.is_plain else "broken"
         meaning = Meaning(None, None, None, kind, far, timestamp)
         return Record(key, broken(payload, definition.shape), timestamp, meaning)
     cell = cells[item.number % len(cells)] if item.kind == "cell" else cells[0]
@@ -153,6 +158,8 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     kind = item.kind if item.kind in ("lacking", "violating", "empty") else "row"
     if definition.format == "avro":
         value = avro.encoded(definition.type, cell, number, column, int(members["g"]))
+    if definition.envelope:
+        value = changes.change(definition.envelope, number, members)
     if definition.connect:
         value = connect.enveloped(definition.type, cell, members)
     return Record(key, value, timestamp, Meaning(number, column, cell, kind, far, timestamp))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kpipe.failpoints import POINTS
 from tests.combinations import avro
+from tests.combinations.changes import EVENTS
 from tests.combinations.definition import KEYED_LAKES, LAKES, TOPICS, Definition
 from tests.combinations.example import Event, Example, Item
 from tests.combinations.sizes import CORES, NAMES, PIECE
@@ -41,6 +42,9 @@ def _items(definition: Definition) -> st.SearchStrategy[Item]:
         kinds.append(st.builds(Item, st.just("broken"), st.integers(0, len(BROKEN) - 1), key, keyed, far))
         kinds.append(st.builds(Item, st.just("cell"), st.just(0), key, keyed, far))
         kinds.append(st.builds(Item, st.just("null_key"), st.just(1), key, keyed))
+    if definition.envelope:
+        events = [name for name in EVENTS if name != "truncated" or definition.single]
+        kinds += [st.builds(Item, st.sampled_from(events), st.just(1), key, keyed)] * 2
     if definition.shape == "explode":
         kinds.append(st.builds(Item, st.just("empty"), st.integers(0, len(EMPTY) - 1), key, keyed))
     if definition.typo:
@@ -53,6 +57,8 @@ def _items(definition: Definition) -> st.SearchStrategy[Item]:
 @st.composite
 def _layouts(draw: _Draw, definition: Definition) -> tuple[tuple[tuple[Item, ...], ...], ...]:
     logs = st.lists(_items(definition), max_size=5).map(tuple)
+    if definition.single:
+        return ((draw(logs),),)
     topics = [draw(st.lists(logs, min_size=1, max_size=5 if definition.topics == 1 else 2)) for _ in range(definition.topics)]
     return tuple(tuple(topic) for topic in topics)
 
@@ -100,6 +106,12 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
     else:
         fields["program"] = maybe("map", "filter", "flatmap", usual="")
         fields["delivery"] = maybe("at_least_once", "at_most_once", usual="exactly_once")
+    if fields["format"] == "json" and fields.get("conflict") == "replace" and destination != "kafka":
+        fields["envelope"] = maybe("debezium", "flat", usual="")
+    if fields.get("envelope"):
+        fields["on_null"] = "delete"
+        fields["single"] = fields["topics"] == 1 and draw(st.booleans())
+        return Definition(**fields)
     if fields["format"] == "avro":
         return Definition(**{**fields, "program": "", "where": fields["where"]})
     if not fields.get("program"):

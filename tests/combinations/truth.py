@@ -18,7 +18,14 @@ from tests.combinations.values import ANY, DEAD, STAMPS, breaks_check, is_refuse
 __all__ = ["Reading", "Truth", "fates", "values"]
 
 Place = tuple[str, int, int]  # topic, partition, offset
-ROW, LETTER, FILTERED, DELETE = "row", "dead letter", "filtered", "delete"
+ROW, LETTER, FILTERED, DELETE, TRUNCATE = "row", "dead letter", "filtered", "delete", "truncate"
+#: What becomes of change events that are no rows (docs/how-to/change-streams.md); an unknown operation follows `errors.parse`.
+_EVENTS = {
+    "deleted": frozenset({DELETE}),
+    "truncated": frozenset({TRUNCATE}),
+    "message": frozenset({FILTERED}),
+    "unknown": frozenset[str](),
+}
 
 
 def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
@@ -27,6 +34,8 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         if definition.on_null != "delete" or not definition.key_column:
             return frozenset({FILTERED})
         return frozenset({DELETE}) if meaning.key is not None else _aside(definition.parse)
+    if meaning.kind in _EVENTS:
+        return _EVENTS[meaning.kind] or _aside(definition.parse)
     if meaning.kind == "broken" or (meaning.kind == "nameless" and not definition.lenient):
         return _aside(definition.parse)
     if meaning.kind == "empty" and not definition.outer:
@@ -235,6 +244,8 @@ def keyed_state(readings: Sequence[Reading], letters: Mapping[Place, int]) -> Ke
         found = fates(reading.meaning, reading.definition)
         if DELETE in found:
             state.delete(reading)
+        elif TRUNCATE in found:
+            state.rows.clear()
         elif ROW in found and not letters.get(reading.place) and not _is_violating(reading.meaning, reading.definition):
             for number in range(1, reading.definition.rows(reading.meaning) + 1):
                 state.write(reading, number)
