@@ -23,6 +23,29 @@ from kpipe.verification.commit_order import check_change, is_ordered
 _MOST_LISTED = 100
 
 
+def mismatch(name: str, seen: Seen, uid: str, ledger: Ledger, where: str) -> LedgerMismatch:
+    """Return the error of a ledger that does not follow the one that a home has seen.
+
+    Args:
+        name: the pipeline's name.
+        seen: last commit that the home has seen.
+        uid: registration id that the destination has; empty: none.
+        ledger: that the destination has.
+        where: describes the destination.
+    """
+    if not uid:
+        what = f"pipeline {name}: the ledger in {where} is missing; this home has seen {seen.seq} commits there"
+    elif uid != seen.uid:
+        what = f"pipeline {name}: the ledger in {where} is not the ledger that this home has seen"
+    else:
+        what = f"pipeline {name}: the ledger in {where} is too old: expected commit {seen.seq}, found {ledger.age}"
+    return LedgerMismatch(
+        f"{what}; the destination was replaced or restored",
+        "restore the destination; or undo the change of `into` (the ledger of a lake is in its table: another table needs"
+        f" another pipeline name); or continue from this ledger: kpipe run {name} --on-older-ledger accept",
+    )
+
+
 @dataclass
 class Survey:
     """Reads both sides of a pipeline, and writes decisions, never rows.
@@ -92,7 +115,6 @@ class Survey:
         if self.seen.is_followed_by(uid, ledger):
             self.seen.note(uid, ledger.age)
             return ledger
-        name = self.pipeline.name
         if self.decisions.on_older_ledger == "accept":
             if uid:
                 note = f"accepted at {ledger.age}, {self.seen.seq} had been seen; {self.decisions.who}"
@@ -100,18 +122,7 @@ class Survey:
                 uid = self.seen.uid = self.destination.ledger()[0]
             self.seen.accept(uid, ledger.age)
             return ledger
-        where = self.destination.describe()
-        if not uid:
-            what = f"pipeline {name}: the ledger in {where} is missing; this home has seen {self.seen.seq} commits there"
-        elif uid != self.seen.uid:
-            what = f"pipeline {name}: the ledger in {where} is not the ledger that this home has seen"
-        else:
-            what = f"pipeline {name}: the ledger in {where} is too old: expected commit {self.seen.seq}, found {ledger.age}"
-        raise LedgerMismatch(
-            f"{what}; the destination was replaced or restored",
-            "restore the destination; or undo the change of `into` (the ledger of a lake is in its table: another table needs"
-            f" another pipeline name); or continue from this ledger: kpipe run {name} --on-older-ledger accept",
-        )
+        raise mismatch(self.pipeline.name, self.seen, uid, ledger, self.destination.describe())
 
     def settle(self, ledger: Ledger, snapshot: TopicSnapshot) -> Ledger:
         """Record the decisions that are allowed, and return the ledger with every existing partition.

@@ -9,9 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from kpipe.adoption.origin import adopted_from
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, LedgerMismatch
 from kpipe.ingest.staging import filled
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
@@ -20,13 +19,13 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.tables.topic_tables import TopicTables, of_topic
 from kpipe.topics import TopicSnapshot, in_order
-from kpipe.verification.evidence import gather
 from kpipe.verification.verify import Audit
 from kpipe_assets.assets.audit_checks import audit_results, audit_specs
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.topic_table_assets import topic_table_key, topics_with_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.runs.proof import Proof, known_ledger, proof
 from resources.home import Home
 
 __all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
@@ -143,8 +142,7 @@ def evaluations(
         bounds: upper bounds.
     """
     parts = [*table_pipelines(pipeline), *(of_topic(pipeline, topic) for topic in with_tables)]
-    evidence = cache(lambda: gather(destination))
-    audited = cache(lambda: evidence().audit(pipeline.source.multi_topic))
+    found = cache(lambda: proof(pipeline, home, destination))
 
     def columns(at: int) -> Columns | None:
         if with_tables and isinstance(destination, TopicTables):
@@ -152,11 +150,9 @@ def evaluations(
         return table_destinations(pipeline, destination)[at][1].columns()
 
     return {
-        "complete": lambda at: (
-            _complete_table(audited(), parts[at].into.table) if at else _complete(destination, evidence().ledger, audited())
-        ),
+        "complete": lambda at: _complete_table(found(), parts[at].into.table) if at else _complete(found().result),
         "published": lambda at: _published(instance, pipeline, home, destination, at),
-        "lag": lambda _: _lag(destination, topics(), bounds.lag),
+        "lag": lambda _: _lag(pipeline, home, destination, topics(), bounds.lag),
         "schema": lambda at: _schema(parts[at], columns(at)),
         "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
     }
@@ -166,7 +162,7 @@ def _audit(passed: bool, summary: str, metadata: dict[str, Any]) -> Callable[[in
     return lambda _: (passed, _ERROR, summary, metadata)
 
 
-def _complete(destination: Destination, ledger: Ledger, result: Audit) -> Result:
+def _complete(result: Audit) -> Result:
     records = [
         dg.TableRecord(
             {
@@ -183,8 +179,8 @@ def _complete(destination: Destination, ledger: Ledger, result: Audit) -> Result
     if result.skipped:
         summary += f"; skipped, not counted: {', '.join(result.skipped)}"
     if result.adopted:
-        source = adopted_from(destination, ledger)
-        summary += f"; adopted{f' from {source}' if source else ''}, not counted: {', '.join(result.adopted)}"
+        source = f" from {result.adopted_from}" if result.adopted_from else ""
+        summary += f"; adopted{source}, not counted: {', '.join(result.adopted)}"
     if result.replaced:
         summary += f"; the log was cut below, so these rows are not proven: {', '.join(result.replaced)}"
     if result.given_up:
@@ -199,15 +195,21 @@ def _complete(destination: Destination, ledger: Ledger, result: Audit) -> Result
     return result.ok, _ERROR, summary, metadata
 
 
-def _complete_table(result: Audit, table: str) -> Result:
-    """Return the part of an audit about a table after the first one."""
+def _complete_table(found: Proof, table: str) -> Result:
+    """Return the part of a proof about a table after the first one."""
+    result = found.result
     mine = [text for text in result.problems if text.startswith(f"table {table}: ")]
+    mine += [found.mismatch.what] if found.mismatch is not None else []
     rows = result.targets.get(table, {"rows": 0, "rows_found": 0})
     summary = "; ".join(mine) or f"{rows['rows']:,} rows, as in the ledger"
     return not mine, _ERROR, summary, {"kpipe/rows": rows["rows"], "kpipe/rows_found": rows["rows_found"]}
 
 
 def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
+    try:
+        known_ledger(pipeline, home, destination)
+    except LedgerMismatch as error:
+        return troubled(error)
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}
@@ -232,9 +234,9 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
     return not problems, _ERROR, summary, {"kpipe/waiting": len(waiting)}
 
 
-def _lag(destination: Destination, topics: Topics, bound: int) -> Result:
-    _, ledger = destination.ledger()
+def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, bound: int) -> Result:
     try:
+        _, ledger = known_ledger(pipeline, home, destination)
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
     except KpipeError as error:

@@ -15,7 +15,7 @@ from kpipe.batch.batch import Commit, RangeReport, StagedFile, TableReport, Tabl
 from kpipe.batch.coverage import distinct, lookup_versions
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay, Replayed, Replaying, keyed
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import Fenced, LedgerMismatch, NotAvailable, SchemaConflict
+from kpipe.errors import Fenced, NotAvailable, SchemaConflict
 from kpipe.ingest.staging import staged_for
 from kpipe.interfaces import Destination
 from kpipe.run_events import Seen
@@ -24,6 +24,7 @@ from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import KeyRule
 from kpipe.terminal import plain
+from kpipe_assets.runs.proof import known_ledger
 from kpipe_assets.validation import validate
 from kpipe_assets.wording import count
 from resources.destinations import open_destination, required_columns
@@ -84,13 +85,7 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
         validate(pipeline, home, destination=destination)
     home.make()
     seen = home.seen(pipeline.name)
-    uid, ledger = destination.ledger()
-    if not seen.is_followed_by(uid, ledger):
-        raise LedgerMismatch(
-            f"pipeline {pipeline.name}: ledger in {destination.describe()}: expected commit {seen.seq} or later,"
-            f" found {ledger.age}",
-            f"kpipe run {pipeline.name} lists what an operator can do",
-        )
+    uid, _ = known_ledger(pipeline, home, destination)
     yield from _pages(pipeline, home, destination, (uid, seen), who, page)
 
 

@@ -1,18 +1,38 @@
-"""Recount a pipeline's destination against its ledger, for `kpipe verify` and the REST API."""
+"""Recount a pipeline's destination against its ledger, for `kpipe verify`, the REST API and Dagster's checks."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kpipe.adoption.origin import adopted_from
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline
-from kpipe.verification.evidence import gather
+from kpipe.errors import InvalidPipeline, LedgerMismatch
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Ledger
+from kpipe.planning.reconcile import mismatch
+from kpipe.verification.evidence import Evidence, gather
 from kpipe.verification.verify import Audit
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["prove"]
+__all__ = ["Proof", "known_ledger", "proof", "prove"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a destination contains, compared with its ledger and with what the home has seen.
+
+    Attributes:
+        evidence: that was read.
+        result: the comparison; its problems include `mismatch`.
+        mismatch: why the ledger is not the one that the home has seen; None: it is.
+        was_seen: whether the home has seen a commit of the pipeline.
+    """
+
+    evidence: Evidence
+    result: Audit
+    mismatch: LedgerMismatch | None = None
+    was_seen: bool = False
 
 
 def prove(pipeline: Pipeline, home: Home) -> Audit:
@@ -21,16 +41,34 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     Raises:
         InvalidPipeline: the pipeline has never committed.
     """
-    destination = open_destination(pipeline, home)
-    evidence, seen = gather(destination), home.seen(pipeline.name)
-    uid, ledger = evidence.registration, evidence.ledger
-    if not uid and not seen.uid:
+    found = proof(pipeline, home, open_destination(pipeline, home))
+    if not found.evidence.registration and not found.was_seen:
         raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
+    return found.result
+
+
+def proof(pipeline: Pipeline, home: Home, destination: Destination) -> Proof:
+    """Audit a pipeline whose destination is open."""
+    seen = home.seen(pipeline.name)  # read first: a run may commit, and note what it has seen, in between
+    evidence = gather(destination)
+    uid, ledger = evidence.registration, evidence.ledger
     result = evidence.audit(pipeline.source.multi_topic)
     if result.adopted:
         result = replace(result, adopted_from=adopted_from(destination, ledger))
+    if seen.is_followed_by(uid, ledger):
+        return Proof(evidence, result, was_seen=bool(seen.uid))
+    other = mismatch(pipeline.name, seen, uid, ledger, destination.describe())
+    return Proof(evidence, replace(result, problems=[*result.problems, other.what]), other, was_seen=True)
+
+
+def known_ledger(pipeline: Pipeline, home: Home, destination: Destination) -> tuple[str, Ledger]:
+    """Return registration id and ledger of a destination.
+
+    Raises:
+        LedgerMismatch: it is not the ledger that the home has seen, at the same commit or later.
+    """
+    seen = home.seen(pipeline.name)
+    uid, ledger = destination.ledger()
     if not seen.is_followed_by(uid, ledger):
-        other = "" if uid == seen.uid else " of another registration of the pipeline"
-        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.age}{other}"
-        return replace(result, problems=[*result.problems, problem])
-    return result
+        raise mismatch(pipeline.name, seen, uid, ledger, destination.describe())
+    return uid, ledger

@@ -89,7 +89,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
         seen = home.seen(pipeline.name)
         if pipeline is new and seen.uid not in ("", uid):
             home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq})
-        seen.note(uid, ledger.seq)
+        seen.note(uid, ledger.age)
     forget(home, name)
     ask(home, name, "restart")
     return new

@@ -7,6 +7,7 @@ import dagster as dg
 from kpipe.adoption.judge import judge
 from kpipe.adoption.positions import Positions
 from kpipe.run_events import ledger_only
+from kpipe.testing.memory_store import MemoryStore
 from kpipe_assets.assets.table_checks import Bounds, table_checks
 from tests.kpipe_assets.fakes import World, _ingest_without_dagster
 
@@ -79,3 +80,20 @@ def test_dead_letters_fail_above_their_share(world: World) -> None:
     world.run()
     item = check(world, Bounds(dead_letters=-1.0))["dead_letters"]
     assert not item.passed and item.severity == dg.AssetCheckSeverity.WARN
+
+
+def test_checks_fail_when_the_ledger_is_not_the_one_that_the_home_has_seen(world: World) -> None:
+    world.run()
+    seen, kept = world.home.seen("tweets"), world.store
+    uid, seq = seen.uid, seen.seq
+    seen.note(uid, seq + 1)  # a backup was restored
+    found = check(world)
+    for name in ("complete", "published", "lag"):
+        assert not found[name].passed and "is too old: expected commit" in (found[name].description or ""), name
+    seen.note(uid, seq)
+    world.store = MemoryStore()
+    found = check(world)
+    for name in ("complete", "published", "lag"):
+        assert not found[name].passed and "is missing" in (found[name].description or ""), name
+    world.store = kept
+    assert all(item.passed for item in check(world).values())
