@@ -1,7 +1,8 @@
 """Convert YAML to pipelines and back. Errors name file, line and field.
 
 The document is a Dagster component (`type`, `attributes`). Templates `{{ env('NAME') }}` are filled in when the file
-is read, except under `credentials`, which keeps them until a client is made (`references.py`).
+is read, except under `credentials`, which keeps them until a client is made (`references.py`). A text that contains `{{`
+itself is written with `{{ '{{' }}` in its place, as in Jinja.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from kpipe.definition.exact_floats import HINT, exact_float
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import fill
-from kpipe.definition.secret_values import is_credential, may_hide
+from kpipe.definition.secret_values import is_credential, may_hide, replaced
 from kpipe.definition.source import EXTERNAL
 from kpipe.errors import InvalidPipeline
 
@@ -31,6 +32,8 @@ COMPONENT, SOURCE_COMPONENT = "kpipe_assets.KafkaPipeline", "kpipe_assets.KafkaS
 # Line breaks of YAML 1.1 other than CR and LF: NEL, LS, PS.
 _BREAKS = re.compile("[\x85\u2028\u2029]")
 
+_BRACES = re.compile(r"""\{\{\s*(?:'\{\{'|"\{\{")\s*\}\}""")
+
 _MOMENTS = '{timestamp: "2026-11-20T00:00:00Z"} or offsets by partition such as {"0": 120, "3": 7}'
 _CHOICES: dict[tuple[str, ...], str] = {
     ("source", "start"): f"write earliest, latest, {_MOMENTS}",
@@ -39,13 +42,14 @@ _CHOICES: dict[tuple[str, ...], str] = {
 
 
 def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Fill in every `{{ env('NAME') }}` and `{{ env('NAME', 'default') }}` of a text.
+    """Fill in every `{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` and `{{ '{{' }}` of a text.
 
     Raises:
         InvalidPipeline: a variable is not set and has no default, or the braces contain something else. The message names
             the variable, never a value.
     """
-    return fill(text, os.environ if environ is None else environ)
+    known = os.environ if environ is None else environ
+    return "{{".join(fill(part, known) for part in _BRACES.split(text))
 
 
 def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None = None) -> Pipeline:
@@ -104,10 +108,15 @@ def line_of(text: str, field: tuple[str, ...]) -> int:
 
 
 def to_yaml(pipeline: Pipeline) -> str:
-    """Return the YAML document of a pipeline; parsing it gives an equal pipeline."""
-    fields = pipeline.to_dict()
+    """Return the YAML document of a pipeline; parsing it gives an equal pipeline, whatever the environment is."""
+    fields = replaced(pipeline.to_dict(), _escaped)
     document = {"type": _component(fields["source"]), "attributes": fields}
     return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+def _escaped(path: tuple[str, ...], value: Any) -> Any:
+    """Return a value that parsing does not change; credentials contain templates."""
+    return value.replace("{{", "{{ '{{' }}") if isinstance(value, str) and not is_credential(path) else value
 
 
 class _Exact(yaml.SafeDumper):

@@ -54,8 +54,9 @@ def fields() -> str:
         "# Fields\n",
         "Look up a field of a pipeline in YAML, in `KafkaPipeline(...)` (Python) and in `OPTIONS` of a statement. Unknown\n"
         "fields are errors. Editors complete and check the YAML with [pipeline.schema.json](../pipeline.schema.json).\n",
-        "`{{ env('NAME') }}` is replaced when the file is read. `credentials` are such templates, replaced when a client is\n"
-        "created; literals are masked in all output. They may also name [files and commands](../how-to/credentials.md).\n",
+        "`{{ env('NAME') }}` is replaced when the file is read; write `{{ '{{' }}` for a text of two braces. `credentials` are\n"
+        "templates too, replaced when a client is created; literals are masked in all output. They may also name\n"
+        "[files and commands](../how-to/credentials.md).\n",
         "## Pipeline\n",
         table(("field", "type", "default", "meaning"), rows(Pipeline)),
     ]

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from kpipe.definition.pipeline import Pipeline, Source
 from kpipe.definition.yaml_codec import COMPONENT, from_yaml, resolve, to_yaml
 from kpipe.errors import InvalidPipeline
+from kpipe.expressions.quoting import quoted
 from tests.cases import each_case
 
 SMALLEST = {"name": "tweets", "source": {"brokers": "localhost:9092", "topic": "tweets"}, "into": {"table": "tweets"}}
@@ -287,6 +288,15 @@ def test_templates_are_filled_in_from_the_environment() -> None:
     assert resolve("{{ env('X', '') }}", {}) == ""
     assert resolve("no template", {}) == "no template"
     assert resolve("{{ env('X') }}", {"X": "{{ env('Y') }}"}) == "{{ env('Y') }}", "a value is data, unknown template"
+
+
+@given(st.text() | st.text("{}' \"env(X)") | st.lists(st.sampled_from(["{{", "}}", "{", "'", " ", "env('X')"])).map("".join))
+@example("{{ env('HOME') }}")
+@example("REPLACE(a, '{{name}}', b)")
+@example("{{ '{{' }}")
+def test_a_text_with_braces_is_the_same_when_the_file_is_read(text: str) -> None:
+    made = Pipeline.model_validate({**SMALLEST, "set": {"c": f"mysql: CONCAT({quoted(text)}, a)"}})
+    assert from_yaml(to_yaml(made), environ={"X": "1", "HOME": "/root"}) == made
 
 
 @each_case("text", ["{{ X }}", "{{ env(X) }}", "{{ env('X') }", "{{ env('X').y }}", "{{ open('f') }}"])
