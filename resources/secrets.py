@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -37,7 +38,8 @@ def secrets_in(config: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Mask every secret and escape control characters, so that the text is safe for log lines and messages."""
-    for value in sorted({s for secret in secrets for s in (secret, secret.strip())} - {""}, key=len, reverse=True):
+    """Mask every secret, also as part of a JSON text, and escape control characters: the text is safe for log lines."""
+    forms = {form for secret in secrets for form in (secret, secret.strip(), json.dumps(secret)[1:-1])}
+    for value in sorted(forms - {""}, key=len, reverse=True):
         text = text.replace(value, MASK)
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

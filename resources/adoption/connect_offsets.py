@@ -118,8 +118,7 @@ class _Server:
         if answer.status in (401, 403):
             raise CredentialsRefused(f"{url} rejects the credentials (HTTP {answer.status})", "see --from-credential")
         if answer.status != 200:
-            reason = redact(answer.body[:200].decode("utf-8", "replace"), secrets)
-            raise SourceError(f"{url} answers HTTP {answer.status}: {reason}", "check the connector's name")
+            raise SourceError(f"{url} answers HTTP {answer.status}: {answer.quoted(200, secrets)}", "check the connector's name")
         return answer.body
 
 

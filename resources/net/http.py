@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import urllib3
 from urllib3.util.ssl_match_hostname import CertificateError
@@ -56,6 +56,7 @@ class Answer:
         sized: whether the answer declares its length; without it, a truncated body cannot be detected.
         retry_after: the header `Retry-After`; empty if absent.
         link: the header `Link`; empty if absent.
+        hidden: secret texts of the request, which the body may repeat.
     """
 
     status: int
@@ -65,6 +66,17 @@ class Answer:
     sized: bool = True
     retry_after: str = ""
     link: str = ""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+
+    def quoted(self, most: int, secrets: Iterable[str] = ()) -> str:
+        """Return the beginning of the body for a message, without secrets of the request: servers may repeat its headers.
+
+        Args:
+            most: characters.
+            secrets: more texts that are masked.
+        """
+        # Masked as a whole, then cut: the cut could go through a secret.
+        return redact(self.body.decode("utf-8", "replace").strip(), (*self.hidden, *secrets))[:most]
 
     @property
     def redirects(self) -> bool:
@@ -129,7 +141,7 @@ def ask(
             )
             now.status = int(response.status)
             try:
-                answer = _answer(response, largest)
+                answer = _answer(response, largest, tuple(_secret_texts(url, headers)))
                 response.release_conn()
                 return answer
             except BaseException:
@@ -151,12 +163,17 @@ def ask(
 
 def _shown(error: Exception, url: str, headers: Mapping[str, str]) -> str:
     """Return the text of an error without the parameters of the address and the values of headers, which a server may echo."""
+    return redact(str(error), _secret_texts(url, headers))
+
+
+def _secret_texts(url: str, headers: Mapping[str, str]) -> list[str]:
+    """Return the parameters of an address, the values of headers, and their words without the scheme, such as Bearer."""
     values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
-    words = [word for value in values for word in value.split()[1:]]  # without the scheme, such as Bearer
-    return redact(str(error), [text for text in (url.partition("?")[2], *values, *words) if len(text) > 3])
+    words = [word for value in values for word in value.split()[1:]]
+    return [text for text in (url.partition("?")[2], *values, *words) if len(text) > 3]
 
 
-def _answer(response: urllib3.BaseHTTPResponse, largest: int) -> Answer:
+def _answer(response: urllib3.BaseHTTPResponse, largest: int, hidden: tuple[str, ...]) -> Answer:
     """Read an answer to its end.
 
     Raises:
@@ -177,4 +194,5 @@ def _answer(response: urllib3.BaseHTTPResponse, largest: int) -> Answer:
         sized="Content-Length" in headers or headers.get("Transfer-Encoding", "").lower() == "chunked",
         retry_after=headers.get("Retry-After", "").strip(),
         link=headers.get("Link", "").strip(),
+        hidden=hidden,
     )

@@ -194,8 +194,8 @@ class Sender:
         )
 
     def _words(self, answer: Answer) -> str:
-        text = redact(answer.body[: 4 * _SHOWN].decode("utf-8", "replace").strip(), self._to.secrets)
-        return f": {text[:_SHOWN]}" if text else ""
+        text = answer.quoted(_SHOWN, self._to.secrets)
+        return f": {text}" if text else ""
 
     def _retry_after(self, answer: Answer) -> float:
         """Return the seconds to wait that the receiver requests: a number, or a date (RFC 9110, 10.2.3)."""
