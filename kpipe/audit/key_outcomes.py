@@ -50,9 +50,10 @@ class Read:
         records: of the range, without declared ones.
         later: records between the end of the range and the end of the log after the table was read.
         tombstones: records of the range without a value.
+        later_tombstones: later records without a value.
         unreadable: records of the range without a key that can be read.
         declared: records that need no row.
-        foreign: records whose own key, of Kafka, is another one than their key.
+        foreign: records whose own key, of Kafka, is another one than their key; 0 if tombstones and compaction do not count.
         rows: of the table.
         keyless: rows without a key.
         lost: offsets that retention removed before they could be read.
@@ -71,6 +72,7 @@ class Read:
     lost: int = 0
     fields: set[int] = field(default_factory=set)
     unmapped: set[str] = field(default_factory=set)
+    later_tombstones: int = 0
 
     def add(self, other: Read) -> None:
         """Add what another part has read."""
@@ -134,6 +136,15 @@ class KeySummary:
             found.append(f"{read.unreadable:,} records whose key cannot be read: not JSON, or without a field of the key")
         if read.keyless:
             found.append(f"{read.keyless:,} rows without a key: a column of it is NULL")
+        if read.lost:
+            found.append(
+                f"{read.lost:,} offsets were removed by retention before they were read: whether their keys have rows is unknown"
+            )
+        if read.foreign and (deletes := read.tombstones + read.later_tombstones):
+            found.append(
+                f"{read.foreign:,} records have another key in Kafka, so which rows {deletes:,} records without a value"
+                " delete is unknown"
+            )
         if not read.records:
             found.append("no record was compared: the range is empty")
         if not self.compared and not self.keys_only:

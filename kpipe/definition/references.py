@@ -62,7 +62,9 @@ def fill(text: str, environ: Mapping[str, str], read: Callable[[str, str], str] 
     # In the text of the definition only: a value may contain braces.
     if "{{" in without_references(text):
         hint = "write {{ env('NAME') }} or {{ env('NAME', 'default') }}"
-        more = "; {{ '{{' }} for a text of two braces; for a credential {{ file('/path') }} or {{ command('/program arguments') }}"
+        more = (
+            "; {{ '{{' }} for a text of two braces; for a credential {{ file('/path') }} or {{ command('/program arguments') }}"
+        )
         raise InvalidPipeline("unknown template", hint + more)
     if read is None:
         if (found := READ_AGAIN.search(text)) is not None:

@@ -48,7 +48,7 @@ class Records:
     Args:
         plan: what is compared.
         own_key: take the key from Kafka's key, not from the value.
-        compares: whether Kafka's key is compared with the key: compaction depends on it.
+        compares: whether Kafka's key is compared with the key: what tombstones delete and compaction keeps depends on it.
         skips_tombstones: leave out records without a value.
         unit: unit of numbers that are timestamps.
 
@@ -106,7 +106,7 @@ class Records:
             texts.append(text)
         count = len(made.keys)
         if later:
-            self.read.later += count
+            self.read.later, self.read.later_tombstones = self.read.later + count, self.read.later_tombstones + sum(made.absent)
         else:
             self.read.records, self.read.tombstones = self.read.records + count, self.read.tombstones + sum(made.absent)
         made.contents = [list(column) for column in zip(*texts, strict=True)] if texts else [[] for _ in self._to_text]
@@ -128,7 +128,7 @@ class Records:
         key = own if self._own_key else joined([to(item) for to, item in zip(self._to_key, values[:count], strict=True)])
         if key is None:
             raise ValueError("without a field of the key")
-        self.read.foreign += needed and own != key
+        self.read.foreign += self._compares and own != key
         return key, [to(item) for to, item in zip(self._to_text, values[count:], strict=True)]
 
     def _own(self, raw: bytes | str) -> str | None:

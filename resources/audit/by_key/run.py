@@ -195,7 +195,7 @@ def _read_topic(request: KeyRequest, report: KeyReport, facts: Mapping[str, Any]
     groups = [(name == "later", group) for name, ranges in kept.items() for group in passes(windows(ranges), _PART)]
     total, done = sum(sum(map(len, group)) for _, group in groups), report.parts()
     finished = sum(sum(map(len, group)) for _, group in groups[:done])
-    compares = _is_compacted(request, facts) and not request.every
+    compares = not request.every and not request.own_key
     records = Records(chosen, request.own_key, compares, base.skips_tombstones, request.unit)
     with TopicLog(base.source) as log:
         for part, (later, group) in enumerate(groups):

@@ -45,9 +45,14 @@ Log = Sequence[Sequence["Record | None"]]
 
 
 def serve(
-    patch: pytest.MonkeyPatch, log: Log, policy: str = "delete", start: int = 0, group: Mapping[int, int] | None = None
+    patch: pytest.MonkeyPatch,
+    log: Log,
+    policy: str = "delete",
+    start: int = 0,
+    group: Mapping[int, int] | None = None,
+    removed: int = 0,
 ) -> None:
-    """Let audits read this topic, in small windows, parts and buckets."""
+    """Let audits read this topic, in small windows, parts and buckets; retention removes offsets below `removed` meanwhile."""
 
     class Admin:
         def __init__(self, _: Source) -> None: ...
@@ -63,12 +68,12 @@ def serve(
 
     class Reader(TopicLog):
         def records(self, window: Window, level: str, handle: Any) -> int:
-            items = [(at, log[window.partition][at]) for at in range(window.start, window.end)]
+            items = [(at, log[window.partition][at]) for at in range(max(window.start, removed), window.end)]
             found = [(at, item) for at, item in items if item is not None]
             for first in range(0, len(found), 2):
                 some = found[first : first + 2]
                 handle([item for _, item in some], np.array([at for at, _ in some], np.int64))
-            return 0
+            return max(0, min(removed, window.end) - window.start)
 
     patch.setattr(by_key, "TopicAdmin", Admin)
     patch.setattr(by_key, "TopicLog", Reader)

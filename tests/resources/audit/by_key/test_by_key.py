@@ -84,6 +84,27 @@ def test_compaction_by_another_key_proves_nothing(tmp_path: Path, monkeypatch: p
     assert not run(request(table, compacted=True), tmp_path / "before")[0].ok
 
 
+def test_tombstones_of_another_key_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = [[Record("user-1", {"id": 1, "v": 1}), Record("user-2", {"id": 2, "v": 1}), Record("user-1", None)]]
+    serve(monkeypatch, log)
+    table = parquet(tmp_path, id=[1, 2], v=[1, 1])
+    told = "2 records have another key in Kafka, so which rows 1 records without a value delete is unknown"
+    assert run(request(table), tmp_path / "report")[0].problems() == [told]
+    assert run(request(table, end={0: 2}), tmp_path / "later")[0].problems() == [told]
+    assert run(request(table, skips_tombstones=True), tmp_path / "skips")[0].ok
+
+
+@pytest.mark.parametrize("older_rows", [False, True])
+def test_records_that_retention_removed_before_they_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older_rows: bool
+) -> None:
+    log: list[Record | None] = [Record(n, {"id": n, "v": n}) for n in range(12)]
+    serve(monkeypatch, [log], removed=8)
+    summary, *_ = run(request(parquet(tmp_path, id=[8, 9, 10, 11], v=[8, 9, 10, 11]), older_rows=older_rows), tmp_path / "report")
+    assert (summary.read.lost, outcomes(summary)) == (8, {"matched": 4})
+    assert [problem.split(" were", 1)[0] for problem in summary.problems()] == ["8 offsets"]
+
+
 def test_records_without_a_key_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = [b"{", b"[1]", {"v": 1}, {"id": None}, b"\xff", None, b"[" * 50_000, b'{"id": ' + b"9" * 5000 + b"}"]
     log = [[Record(None, value) for value in bad] + [Record(None, {"id": 1, "v": 5})]]
