@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kpipe_assets.metrics.endpoint import PATH, MetricsEndpoint
 from kpipe_assets.rest.app import RUNNING, create_app
+from kpipe_assets.service.bounded_listener import BoundedListener
 from kpipe_assets.service.http_settings import HttpSettings, check_certificate, read_token
 from kpipe_assets.service.renewed_files import RenewedFiles
 from resources.home import Home
@@ -97,7 +98,7 @@ class HttpServer:
             RenewedFiles("token", (settings.token_file,), renew_token, report),
         ]
         self._server = _Server(config, renewed)
-        sockets = [socket.socket(fileno=listening)]
+        sockets: list[socket.socket] = [BoundedListener(listening, _CONNECTIONS)]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": sockets}, name="kpipe http", daemon=True)
 
     def start(self) -> None:
@@ -142,16 +143,13 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if there are too many, or if it sends no complete header for some time."""
+    """A connection that is closed if it sends no complete header for some time."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _CONNECTIONS:
-            transport.abort()
-        else:
-            self._watch(None)
+        self._watch(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -91,22 +91,29 @@ def _late_body(site: Site, wait_s: float) -> bytes:
     return b""
 
 
-def test_more_connections_than_the_bound_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_more_connections_than_the_bound_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: bool) -> None:
+    """Also of clients that never begin the handshake."""
     monkeypatch.setattr(http_server, "_CONNECTIONS", 3)
+    certificates(tmp_path)
+    pair = (str(tmp_path / "broker.pem"), str(tmp_path / "broker.key")) if tls else ()
+    site = Site(Home.at(tmp_path / "home").make(), *pair)
     connections = [site.connect() for _ in range(8)]
     try:
-        assert is_closed(connections[-1])
-    finally:
+        assert all(is_closed(connection) for connection in connections[3:])
         for connection in connections:
             connection.close()
-    deadline = time.monotonic() + 300
-    while True:
-        try:
-            assert site.client.get("/health")["status"] == "running"
-            return
-        except OSError:  # the server has not noticed the ends yet
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: _answers(site, tls))  # the server has not noticed the ends yet
+    finally:
+        site.server.stop()
+
+
+def _answers(site: Site, tls: bool) -> bool:
+    """Whether a further client is served."""
+    try:
+        return bool(_served(site)) if tls else site.client.get("/health")["status"] == "running"
+    except OSError:
+        return False
 
 
 def test_health_tells_that_the_service_ends(site: Site) -> None:
