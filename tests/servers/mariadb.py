@@ -45,15 +45,22 @@ class MariaServer:
         """Where it is: what another process connects with."""
         return {"folder": self.folder, "port": self.port}
 
+    @property
+    def _tmpdir(self) -> str:
+        return f"--tmpdir={self.folder / 'tmp'}"
+
     def _as_user(self) -> list[str]:
         drop = ["--reuid=mysql", "--regid=mysql", "--clear-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *drop, "--pdeathsig", "KILL"]
 
     def __enter__(self) -> MariaServer:
+        # A server that starts removes all temporary tables in its tmpdir: those of other servers, too, if they share it.
+        (self.folder / "tmp").mkdir()
         if os.geteuid() == 0:
             shutil.chown(self.folder, "mysql", "mysql")
+            shutil.chown(self.folder / "tmp", "mysql", "mysql")
         options = ["--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db", "--skip-name-resolve"]
-        options += ["--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0"]
+        options += ["--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0", self._tmpdir]
         made = subprocess.run(
             [*self._as_user(), "mariadb-install-db", *options], capture_output=True, text=True, check=False, cwd=self.folder
         )
@@ -74,7 +81,7 @@ class MariaServer:
             # What is committed reaches the kernel, which outlives the server: enough for a server that is killed.
             "innodb-flush-log-at-trx-commit=2", "innodb-flush-method=nosync", "sync-frm=0", "max-connections=80", *self.settings,
         ]  # fmt: skip
-        command = [*self._as_user(), self.program, "--no-defaults", *(f"--{setting}" for setting in settings)]
+        command = [*self._as_user(), self.program, "--no-defaults", self._tmpdir, *(f"--{setting}" for setting in settings)]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
         log.close()
         deadline = time.monotonic() + 300
