@@ -94,6 +94,13 @@ def test_yaml_makes_a_topic_a_table_sensors_and_checks() -> None:
         dg.Definitions.validate_loadable(defs)
 
 
+def test_two_braces_are_a_text_as_in_the_file_of_a_home() -> None:
+    text = ORDERS.replace("group: shop", """group: shop, description: "{{ '{{' }} {{ env('TEST_OFFSETS', '500') }} }}" """)
+    with project(text) as defs:
+        (spec,) = [spec for spec in defs.resolve_all_asset_specs() if spec.key == dg.AssetKey("orders")]
+        assert "{{ 500 }}" in (spec.description or "")
+
+
 def test_several_documents_in_one_file() -> None:
     with project(f"{ORDERS}---\n{CLICKS}") as defs:
         keys = {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
