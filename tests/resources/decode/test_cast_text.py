@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kpipe.schema.columns import Columns, parse_type
 from resources.decode.block import Payloads
 from resources.decode.cast_text import Texts
+from resources.decode.convert import Fitting
 from resources.decode.json.decoder import JsonDecoder
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.column_casts import coercion
@@ -154,6 +155,17 @@ def test_an_integer_is_the_very_number_or_refused(numeral: Numeral) -> None:
 @each_case("text", ["", ".", "e5", "1e", "1 2e1", "--1e1", "0x10e1", "1_0e1", "nane1", "1e+", "+e1"])
 def test_text_that_is_no_numeral_is_no_decimal(text: str) -> None:
     assert set(map(tuple, (text_rows("DECIMAL(9,2)", text, b"1"), expression_rows("DECIMAL(9,2)", text)))) == {()}
+
+
+@each_case("kind", ["TINYINT", "UBIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL(9,2)"])
+@each_case("text", ["1_0", "+1.0_0", "1e0_1", "１２", "0x10"])
+def test_text_is_a_number_only_in_the_plain_notation(kind: str, text: str) -> None:
+    for way, found in every_way(kind, text).items():
+        assert found == [], way
+    nested = JsonDecoder(Columns.of({"v": f"STRUCT(x {kind}[])"})).decode(Payloads.of([f'{{"v":{{"x":["{text}"]}}}}'.encode()]))
+    assert [why for _, why in nested.rejects] == [f'v.x[0]: "{text}" is not a {kind}']
+    table, reasons = Fitting(Columns.of({"v": "VARCHAR"}), Columns.of({"v": kind})).fit([pa.array([text])], 1)
+    assert (table.column("v").to_pylist(), list(reasons)) == ([None], [0])
 
 
 @each_case("kind", ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"])
