@@ -23,6 +23,7 @@ __all__ = [
     "ask",
     "cast",
     "castable",
+    "decimal_sql",
     "evaluated",
     "forget",
     "interrupter",
@@ -229,6 +230,15 @@ def parse_sql(column: str, kind: str) -> str:
         value = f"CAST({value} AS VARCHAR)"
     lossy = _LOSSY.get(kind)
     return f"CASE WHEN NOT ({lossy.format(column)}) THEN {value} END" if lossy else value
+
+
+def decimal_sql(value: str, have: str, want: str) -> str:
+    """Return SQL that rounds a number of a scalar type to a DECIMAL; NULL beyond its precision, and for NaN.
+
+    A DOUBLE and a FLOAT are the number that their shortest text shows, 1.005 and not 1.00499999999999989. DuckDB's cast
+    multiplies them by a power of ten, which rounds 1.005 to 1.00, and appends digits that the number does not have.
+    """
+    return parse_sql(f"CAST({value} AS VARCHAR)", want) if have in ("DOUBLE", "FLOAT") else f"TRY_CAST({value} AS {want})"
 
 
 @lru_cache(maxsize=4096)
