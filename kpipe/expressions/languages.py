@@ -100,6 +100,6 @@ def _fitting(value: Value, wanted: str) -> Value:
         return number(value)
     if value.kind == "span":  # MySQL's TIME reaches ±838:59:59, DuckDB's only one day
         return time(value) if wanted == "TIME" else text(value) if wanted in ("", "VARCHAR") else number(value)
-    if value.kind in ("json", "blob") and wanted == "VARCHAR":
-        return text(value)
+    if wanted == "VARCHAR" and (value.kind in ("json", "blob", "double", "decimal") or value.digits is not None):
+        return text(value)  # DuckDB prints 8.0 for 8, .25 for 0.25, and no zeros at the end of a declared fraction of a second
     return value

@@ -229,7 +229,7 @@ def _number(natural: Scalar, wanted: Scalar) -> str:
         return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
     if wanted.name == "DOUBLE":
         return "CAST(v AS DOUBLE)"
-    return in_memory.parse_sql("CAST(v AS VARCHAR)", str(wanted)) if real else f"TRY_CAST(v AS {wanted})"
+    return in_memory.decimal_sql("v", natural.name, wanted.name)
 
 
 def _as_json(array: pa.Array, natural: Type) -> pa.Array:

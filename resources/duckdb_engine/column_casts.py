@@ -67,6 +67,8 @@ def equality(have: str, want: Type) -> str:
     if have_type is None or have_type == want or not _NUMBERS.fullmatch(str(have_type)):
         return ""
     value = coercion(have, want)[0]
+    if want.name.startswith("DECIMAL"):  # the shortest text of a DOUBLE or FLOAT, as in coercion
+        value = f"CAST({value} AS VARCHAR)"
     same = f"TRY_CAST({value} AS {have}) IS NOT DISTINCT FROM {{0}}"
     return f"({same} OR CAST({value} AS VARCHAR) = CAST({{0}} AS VARCHAR))" if want.name == "FLOAT" else same
 
@@ -106,7 +108,7 @@ def _converted(have: str, have_type: Type | None, want: Type) -> tuple[str, str]
         if want.name == "DOUBLE":
             return "CAST({0} AS DOUBLE)", ""
         if want.name.startswith("DECIMAL"):  # rounded to its scale, as by all readers
-            value = f"TRY_CAST({{0}} AS {want})"
+            value = in_memory.decimal_sql("{0}", str(have_type), want.name)
             return value, f"{{0}} IS NOT NULL AND {value} IS NULL"
     value = f"TRY_CAST({{0}} AS {_plain(want)})"
     return _staged(value, want), f"{{0}} IS NOT NULL AND TRY_CAST({value} AS {_braced(have)}) IS DISTINCT FROM {{0}}"

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from kpipe.schema.columns import Columns, Type
+from kpipe.schema.columns import FLOAT, Columns, Type
 from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 from resources.duckdb_engine.memory_limit import engine_setting
@@ -23,6 +23,7 @@ __all__ = [
     "ask",
     "cast",
     "castable",
+    "decimal_sql",
     "evaluated",
     "forget",
     "interrupter",
@@ -182,15 +183,20 @@ def _cast(column: str, kind: Type) -> str:
         return f"encode({column}) AS {column}"
     if staged_type(kind) == pa.string():  # UUID, HUGEINT: validated, and kept as text
         return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
+    if kind == FLOAT:  # a DOUBLE, not a text
+        return f"CAST({column} AS FLOAT) AS {column}"
     return f"CAST({_exact(column, str(kind))} AS {cast_type(kind)}) AS {column}"
 
 
 def _exact(column: str, kind: str) -> str:
-    """Return SQL of a text that DuckDB casts to the scalar type exactly; unchanged for most types."""
+    """Return SQL of a text that DuckDB casts to the scalar type exactly or refuses; unchanged for most types."""
+    separated = f"contains({column}, '_')"  # DuckDB reads 1_0 as 10; the functions of exact_numbers refuse it
+    if kind in ("DOUBLE", "FLOAT"):
+        return f"CASE WHEN strlen({column}) > {exact_numbers.LONGEST} OR {separated} THEN kpipe_real({column}) ELSE {column} END"
     if not kind.startswith("DECIMAL("):
         return column
     scale = int(kind.removesuffix(")").rpartition(",")[2])
-    other = f"strlen({column}) > {exact_numbers.PLAIN} OR contains(lower({column}), 'e')"
+    other = f"strlen({column}) > {exact_numbers.PLAIN} OR contains(lower({column}), 'e') OR {separated}"
     return f"CASE WHEN {other} THEN kpipe_fixed({column}, {scale}) ELSE {column} END"
 
 
@@ -211,8 +217,7 @@ def parse_sql(column: str, kind: str) -> str:
         value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
         return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
     if kind in ("DOUBLE", "FLOAT"):
-        exact = f"CASE WHEN strlen({column}) > {exact_numbers.LONGEST} THEN kpipe_real({column}) ELSE {column} END"
-        wide = f"TRY_CAST({exact} AS DOUBLE)"
+        wide = f"TRY_CAST({_exact(column, kind)} AS DOUBLE)"
         if kind == "DOUBLE":
             return wide
         # DuckDB casts a value out of range for FLOAT to infinity.
@@ -225,6 +230,15 @@ def parse_sql(column: str, kind: str) -> str:
         value = f"CAST({value} AS VARCHAR)"
     lossy = _LOSSY.get(kind)
     return f"CASE WHEN NOT ({lossy.format(column)}) THEN {value} END" if lossy else value
+
+
+def decimal_sql(value: str, have: str, want: str) -> str:
+    """Return SQL that rounds a number of a scalar type to a DECIMAL; NULL beyond its precision, and for NaN.
+
+    A DOUBLE and a FLOAT are the number that their shortest text shows, 1.005 and not 1.00499999999999989. DuckDB's cast
+    multiplies them by a power of ten, which rounds 1.005 to 1.00, and appends digits that the number does not have.
+    """
+    return parse_sql(f"CAST({value} AS VARCHAR)", want) if have in ("DOUBLE", "FLOAT") else f"TRY_CAST({value} AS {want})"
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.json.json_casts import as_document, out_of_document
 from kpipe.expressions.mysql.moments import LAST
+from kpipe.expressions.mysql.printing import numeral
 from kpipe.expressions.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
 
 __all__ = ["cast", "returned", "whole_number"]
@@ -176,7 +177,9 @@ def _decimal(value: Value, precision: int, scale: int) -> Value:
     if value.kind == "text":  # a text may have more digits than a DOUBLE
         sql = bind_sql(lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql), value.sql)
     else:
-        sql = bind_sql(lambda made: nearest(made, made, made), unrounded(number(value)).sql)
+        made = unrounded(number(value))
+        exact = numeral if made.kind == "double" else str
+        sql = bind_sql(lambda there: nearest(there, exact(there), there), made.sql)
     return Value(sql, "decimal", precision, scale)
 
 

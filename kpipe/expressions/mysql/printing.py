@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["printed"]
+from kpipe.expressions.mysql.binding import bind_sql
+
+__all__ = ["numeral", "printed"]
+
+
+def numeral(sql: str) -> str:
+    """Return a DOUBLE in its shortest digits and without exponent: text that DuckDB casts to a DECIMAL exactly.
+
+    On the server, too, a DOUBLE becomes a DECIMAL through this text: 1.005 rounds to 1.01. DuckDB's own cast multiplies by a
+    power of ten, which rounds 1.005 to 1.00 and appends digits that the number does not have.
+    """
+
+    def plain(v: str) -> str:
+        written = f"CAST({v} AS VARCHAR)"  # from 1e-4 to below 1e16 without exponent
+        figures = rf"regexp_extract({written}, '^(-?)(\d)\.?(\d*)e[-+](\d+)$', ['minus', 'one', 'further', 'power'])"
+        power = f"CAST({figures}.power AS INTEGER)"
+        large = f"{figures}.one || rpad({figures}.further, {power}, '0')"  # at most 16 further digits
+        small = f"'0.' || repeat('0', {power} - 1) || {figures}.one || {figures}.further"
+        forms = f"WHEN contains({written}, 'e+') THEN {figures}.minus || {large} "
+        forms += f"WHEN contains({written}, 'e-') THEN {figures}.minus || {small} ELSE {written}"
+        return f"(CASE {forms} END)"
+
+    return bind_sql(plain, sql)
 
 
 def printed(sql: str, digits: int | None, single: bool = False) -> str:

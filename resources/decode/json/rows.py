@@ -226,7 +226,7 @@ def _integer(value: Any, kind: Scalar, path: str) -> int:
         number = value
     elif isinstance(value, _Number):
         number = whole(value.text, 20)  # digits of a UBIGINT
-    elif isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,25}", value):
+    elif isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,25}", value):
         number = int(value)
     low, high = _INTEGERS[kind.name]
     if number is None or not low <= number < high:

@@ -235,6 +235,27 @@ def test_a_date_beyond_every_time_is_null_and_no_error(engine: duckdb.DuckDBPyCo
     assert engine.execute(f"SELECT {sql} FROM (SELECT DATE '5881580-07-10' AS d2, '2024-01-01' AS t)").fetchone() == (None,)
 
 
+@each_case(
+    ("text", "wanted"),
+    [
+        ("'10' + 0", "10"),
+        ("POW(2, 3)", "8"),
+        ("1e300 * 1", "1e300"),
+        ("1e15 + 0e0", "1e15"),
+        ("f", "0.1"),
+        ("small", "0.25"),
+        ("CAST('2024-01-02 03:04:05.1' AS DATETIME(3))", "2024-01-02 03:04:05.100"),
+        ("NOW() > d", "1"),
+    ],
+)
+def test_a_value_in_a_text_column_is_as_mysql_prints_it(engine: duckdb.DuckDBPyConnection, text: str, wanted: str) -> None:
+    resolve = of_columns(Columns.of({"f": "FLOAT", "small": "DECIMAL(2,2)", "d": "DATE"}))
+    row = "(SELECT 0.1::FLOAT AS f, 0.25::DECIMAL(2,2) AS small, DATE '2024-01-01' AS d)"
+    stored = f"CAST({languages.to_duckdb(f'mysql: {text}', resolve, 'VARCHAR')} AS VARCHAR)"
+    printed = languages.to_duckdb(f"mysql: CONCAT({text})", resolve)
+    assert engine.execute(f"SELECT {stored}, {printed} FROM {row}").fetchone() == (wanted, wanted)
+
+
 @each_case("literal", ["abc", "2024", "", "24 hours"])
 def test_a_date_compared_with_what_is_none_is_refused(literal: str) -> None:
     with pytest.raises(Untranslated, match="is compared with a date, but is not a date"):

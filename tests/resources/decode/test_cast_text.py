@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kpipe.schema.columns import Columns, parse_type
 from resources.decode.block import Payloads
 from resources.decode.cast_text import Texts
+from resources.decode.convert import Fitting
 from resources.decode.json.decoder import JsonDecoder
 from resources.duckdb_engine import in_memory
-from resources.duckdb_engine.column_casts import coercion
+from resources.duckdb_engine.column_casts import coercion, equality
 from tests.cases import each_case
 
 _WIDE = Context(prec=2_000_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -71,9 +72,11 @@ def text_rows(kind: str, text: str, neighbour: bytes | None) -> list[Any]:
     return [] if 0 in reasons else [table.column("v")[0].as_py()]
 
 
-def expression_rows(kind: str, text: str) -> list[Any]:
-    value, refused = coercion("VARCHAR", parse_type(kind))
-    table = pa.table({"v": pa.array([text])})
+def expression_rows(kind: str, column: pa.Array) -> list[Any]:
+    """What the only value of an expression becomes in a column of the type."""
+    have = {pa.string(): "VARCHAR", pa.float64(): "DOUBLE", pa.float32(): "FLOAT"}[column.type]
+    value, refused = coercion(have, parse_type(kind))
+    table = pa.table({"v": column})
     sql = f"SELECT {value.format('v')} AS v, {refused.format('v') or 'false'} AS bad FROM block"
     (row,) = in_memory.query(sql, table).to_pylist()
     return [] if row["bad"] else [row["v"]]
@@ -87,7 +90,7 @@ def every_way(kind: str, text: str) -> dict[str, list[Any]]:
         "json text, row by row": json_rows(kind, text, True, True),
         "text": text_rows(kind, text, b"1"),
         "text beside a bad one": text_rows(kind, text, b"x"),
-        "expression": expression_rows(kind, text),
+        "expression": expression_rows(kind, pa.array([text])),
     }
 
 
@@ -130,6 +133,32 @@ def test_a_decimal_is_rounded_half_away_from_zero_or_refused(numeral: Numeral, s
 
 
 @settings(max_examples=30, deadline=None)
+@given(
+    st.floats(-1e15, 1e15) | st.integers(-(10**9), 10**9).map(lambda n: n / 1000),
+    st.sampled_from([(10, 2), (38, 15), (38, 25), (38, 0)]),
+)
+@example(1.005, (10, 2))
+@example(123456.789, (38, 15))
+@example(1e23, (38, 0))
+@example(1e22, (38, 15))
+@example(-5e-324, (38, 25))
+def test_a_double_becomes_the_decimal_of_its_shortest_text(value: float, size: tuple[int, int]) -> None:
+    kind = f"DECIMAL({size[0]},{size[1]})"
+    expected = json_rows(kind, repr(value), False, True)
+    column = pa.array([value], pa.float64())
+    assert expression_rows(kind, column) == expected
+    fitted, reasons = Fitting(Columns.of({"v": "DOUBLE"}), Columns.of({"v": kind})).fit([column], 1)
+    assert ([] if reasons else fitted.column("v").to_pylist()) == expected
+    template = equality("DOUBLE", parse_type(kind)).format("v")
+    equal = in_memory.query(f"SELECT {template} AS v FROM block", pa.table({"v": column}))
+    assert equal.column("v")[0].as_py() == bool(expected and float(expected[0]) == value)
+
+
+def test_a_float_becomes_the_decimal_of_its_shortest_text() -> None:
+    assert expression_rows("DECIMAL(20,15)", pa.array([0.1], pa.float32())) == [Decimal("0.1")]
+
+
+@settings(max_examples=30, deadline=None)
 @given(numerals())
 @example(Numeral("4503599627370497.2"))
 @example(Numeral("1.00000000000000000001"))
@@ -153,7 +182,18 @@ def test_an_integer_is_the_very_number_or_refused(numeral: Numeral) -> None:
 
 @each_case("text", ["", ".", "e5", "1e", "1 2e1", "--1e1", "0x10e1", "1_0e1", "nane1", "1e+", "+e1"])
 def test_text_that_is_no_numeral_is_no_decimal(text: str) -> None:
-    assert set(map(tuple, (text_rows("DECIMAL(9,2)", text, b"1"), expression_rows("DECIMAL(9,2)", text)))) == {()}
+    assert set(map(tuple, (text_rows("DECIMAL(9,2)", text, b"1"), expression_rows("DECIMAL(9,2)", pa.array([text]))))) == {()}
+
+
+@each_case("kind", ["TINYINT", "UBIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL(9,2)"])
+@each_case("text", ["1_0", "+1.0_0", "1e0_1", "１２", "0x10"])
+def test_text_is_a_number_only_in_the_plain_notation(kind: str, text: str) -> None:
+    for way, found in every_way(kind, text).items():
+        assert found == [], way
+    nested = JsonDecoder(Columns.of({"v": f"STRUCT(x {kind}[])"})).decode(Payloads.of([f'{{"v":{{"x":["{text}"]}}}}'.encode()]))
+    assert [why for _, why in nested.rejects] == [f'v.x[0]: "{text}" is not a {kind}']
+    table, reasons = Fitting(Columns.of({"v": "VARCHAR"}), Columns.of({"v": kind})).fit([pa.array([text])], 1)
+    assert (table.column("v").to_pylist(), list(reasons)) == ([None], [0])
 
 
 @each_case("kind", ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
@@ -48,7 +47,11 @@ def _isnull(value: Value) -> Value:
 
 
 def _extreme(name: str, *values: Value) -> Value:
-    """Compile GREATEST or LEAST: NULL if any argument is; texts compare as texts, or as numbers or dates beside these."""
+    """Compile GREATEST or LEAST: NULL if any argument is; texts compare as texts, or as dates beside these.
+
+    Raises:
+        Untranslated: the arguments mix texts and numbers, or dates and values that are no literal dates.
+    """
     kinds = {value.kind for value in values} - {"null"}
     dates = kinds & {"date", "datetime", "time"}
     others = [value for value in values if value.kind not in (*dates, "null")]
@@ -56,8 +59,11 @@ def _extreme(name: str, *values: Value) -> Value:
         raise Untranslated(
             f"{name.upper()} mixes dates and other values", f"write {name.upper()}(a, DATE(b)), or CAST(b AS DATETIME)"
         )
-    if "text" in kinds and kinds <= {"text", "int", "decimal", "double", "bool"} and kinds != {"text"}:
-        values = tuple(replace(double(value), digits=None) for value in values)
+    if "text" in kinds and kinds & {"int", "decimal", "double", "bool"}:
+        raise Untranslated(
+            f"{name.upper()} mixes texts and numbers: MySQL compares them as texts, SingleStore as numbers",
+            f"write {name.upper()}(a, CAST(b AS DOUBLE)) for numbers, or CAST(a AS CHAR) for texts",
+        )
     if kinds == {"bool"}:
         values = tuple(number(value) for value in values)
 

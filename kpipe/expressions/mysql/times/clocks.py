@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from zoneinfo import available_timezones
 
 from kpipe.expressions.errors import Untranslated
-from kpipe.expressions.mysql.binding import bound
+from kpipe.expressions.mysql.binding import bind_sql, bound
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.times.date_formats import formatted
 from kpipe.expressions.mysql.times.time_functions import now
@@ -57,24 +57,44 @@ def _from_unixtime(seconds: Value, written: Value | None = None) -> Value:
 
 
 def _convert_tz(moment: Value, origin: Value, target: Value) -> Value:
-    """Compile CONVERT_TZ: unchanged if the time in UTC is out of range."""
+    """Compile CONVERT_TZ: unchanged if the time in UTC is out of range.
+
+    Where clocks change, a local time that occurs twice is the earlier one. One that is skipped is the moment of the change.
+    """
     source, sink = _zone(origin), _zone(target)
     if source is None or sink is None:
         return Value("CAST(NULL AS TIMESTAMP)", "datetime")
 
     def rule(v: str) -> str:
-        utc = _by_zone(source, f"({v} - {{}})", f"CAST(timezone({{}}, {v}) AT TIME ZONE 'UTC' AS TIMESTAMP)")
+        utc = f"({v} - to_minutes({source}))" if isinstance(source, int) else _from_local(v, quoted(source))
         return bound(utc, lambda u: later(v, u))
 
     def later(v: str, u: str) -> str:
-        made = _by_zone(sink, f"({u} + {{}})", f"timezone({{}}, {u} AT TIME ZONE 'UTC')")
+        made = f"({u} + to_minutes({sink}))" if isinstance(sink, int) else _to_local(u, quoted(sink))
         return f"(CASE WHEN epoch_us({u}) BETWEEN 1000000 AND {_LAST}999999 THEN {made} ELSE {v} END)"
 
     return Value(bound(datetime(moment).sql, rule), "datetime")
 
 
-def _by_zone(zone: int | str, moved: str, named: str) -> str:
-    return moved.format(f"to_minutes({zone})") if isinstance(zone, int) else named.format(quoted(zone))
+def _to_local(utc: str, zone: str) -> str:
+    return f"timezone({zone}, {utc} AT TIME ZONE 'UTC')"
+
+
+def _from_local(v: str, zone: str) -> str:
+    """Return a local time in UTC, as the server does (TIME_to_gmt_sec in MySQL's tztime.cc)."""
+    # The offset a day before and a day after: they differ only where clocks change in between.
+    before, after = (
+        f"({v} - ({_to_local(moment, zone)} - {moment}))" for moment in (f"({v} - to_days(1))", f"({v} + to_days(1))")
+    )
+
+    def chosen(first: str, last: str) -> str:
+        changed = f"{_to_local('x', zone)} - x = {v} - {last}"
+        minutes = f"range(date_trunc('minute', {last}), {first} + to_minutes(1), to_minutes(1))"
+        skipped = f"list_min(list_filter({minutes}, lambda x: {changed})) + ({v} - date_trunc('second', {v}))"
+        forms = " ".join(f"WHEN {_to_local(utc, zone)} = {v} THEN {utc}" for utc in (first, last))
+        return f"(CASE {forms} ELSE {skipped} END)"
+
+    return bind_sql(chosen, before, after)
 
 
 def _zone(zone: Value) -> int | str | None:

@@ -78,6 +78,16 @@ def test_singlestores_operators(expression: str, expected: str | None) -> None:
         ("CAST('1e400' AS DECIMAL(5,2))", "999.99"),
         ("CAST('-1e400' AS DECIMAL(5,2))", "-999.99"),
         ("CAST('1e-400' AS DECIMAL(5,2))", "0.00"),
+        # A DOUBLE becomes a DECIMAL through its shortest text (double2decimal in MySQL's my_decimal.h)
+        ("CAST(1.005e0 AS DECIMAL(10,2))", "1.01"),
+        ("CAST(-1.005e0 AS DECIMAL(10,2))", "-1.01"),
+        ("CAST('1.005' * 1 AS DECIMAL(10,2))", "1.01"),
+        ("CAST(123456.789e0 AS DECIMAL(38,15))", "123456.789000000000000"),
+        ("CAST(1e23 AS DECIMAL(38,0))", "100000000000000000000000"),
+        ("CAST(12345678901234567e4 AS DECIMAL(38,2))", "123456789012345670000.00"),
+        ("CAST(-1.5e-7 AS DECIMAL(38,10))", "-0.0000001500"),
+        ("CAST(5e-324 AS DECIMAL(38,38))", "0.00000000000000000000000000000000000000"),
+        ("CAST(1.5e38 AS DECIMAL(38,0))", "99999999999999999999999999999999999999"),
     ],
 )
 def test_mysqls_types(expression: str, expected: str | None) -> None:

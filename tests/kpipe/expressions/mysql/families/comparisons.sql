@@ -45,15 +45,6 @@ i << -n
 i << 4294967300.4
 i >> '4294967298'
 -- GREATEST and LEAST of texts and numbers
-GREATEST(t, i)
-LEAST(t, i)
-GREATEST(t, d)
-LEAST(t, d, 1.5)
-GREATEST(t, f)
-GREATEST(t, t2, 9)
-LEAST(i, '7', d)
-GREATEST('abc', 1)
-GREATEST('10', 9, 'x')
 -- Quotients that are multiplied again
 n/3*d
 i/7*d2
