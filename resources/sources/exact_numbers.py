@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from kpipe.definition.formats import VARIABLE, Format, Mapped
 from kpipe.definition.json_path import parse_path
-from kpipe.errors import InvalidPipeline
-from kpipe.schema.columns import BIGINT, DOUBLE, JSON, Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
+from kpipe.schema.columns import BIGINT, DOUBLE, JSON, Columns, ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.arrow_types import of_type
+from resources.sources.json_rows import exact_type
 
-__all__ = ["decimal", "joined", "of_arrow", "of_names", "refined", "selected"]
+__all__ = ["decimal", "joined", "of_arrow", "refined", "selected"]
 
 _WIDEST = 38
 #: Integers, and their digits.
@@ -32,19 +32,8 @@ def decimal(precision: int | None, scale: int | None) -> Type:
 
 def of_arrow(schema: pa.Schema) -> Columns:
     """Return the columns of a file or table, without those that have no type in kpipe."""
-    found = ((field.name, of_type(field.type)) for field in schema)
+    found = ((field.name, of_type(exact_type(field.type))) for field in schema)
     return Columns(tuple((name, kind) for name, kind in found if kind is not None))
-
-
-def of_names(described: Iterable[tuple[str, str]]) -> Columns:
-    """Return columns by the names of DuckDB's types, without those that have no type in kpipe."""
-    found: list[tuple[str, Type]] = []
-    for name, text in described:
-        try:
-            found.append((name, parse_type(text)))
-        except (InvalidPipeline, ValueError):
-            continue
-    return Columns(tuple(found))
 
 
 def selected(known: Columns, kind: Format) -> Columns:

@@ -9,22 +9,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.errors import ReadFailed, SchemaConflict
+from kpipe.schema.columns import Columns
 from resources.destinations.arrow_types import of_schema
 from resources.destinations.json_documents import documents
 from resources.kafka.record_block import COLUMNS, RecordBlock
 
-__all__ = ["json_records", "json_rows"]
+__all__ = ["exact_type", "json_records", "json_rows"]
 
 _FIRST_MOMENT = -9_223_372_022_400_000_000
 
 
-def json_rows(where: str, rows: pa.Table, offsets: pa.Array) -> RecordBlock:
+def json_rows(where: str, rows: pa.Table, offsets: pa.Array, columns: Columns | None = None) -> RecordBlock:
     """Return rows as records at these offsets.
 
     Args:
         where: the split, for messages.
         rows: the rows.
         offsets: of each row, int64.
+        columns: types of the rows in microseconds, where text may be JSON; None: the types of Arrow.
 
     Raises:
         ReadFailed: a type has no form in JSON, or a time is beyond microseconds or DuckDB's range. Also a duplicate key of a map,
@@ -32,11 +34,11 @@ def json_rows(where: str, rows: pa.Table, offsets: pa.Array) -> RecordBlock:
     """
     _check_names(where, [(field.name, field.type) for field in rows.schema])
     try:
-        exact = rows.cast(pa.schema([pa.field(field.name, _exact(field.type)) for field in rows.schema]))
+        exact = rows.cast(pa.schema([field.with_type(exact_type(field.type)) for field in rows.schema]))
         for column in exact.columns:
             for chunk in column.chunks:
                 _check_times(where, chunk)
-        return json_records(documents(exact, of_schema(exact.schema, where)), offsets)
+        return json_records(documents(exact, columns or of_schema(exact.schema, where)), offsets)
     except duckdb.Error as error:
         raise ReadFailed(f"{where}: rows cannot be written as JSON: {str(error)[:200]}", "leave the column out") from None
     except pa.ArrowInvalid as error:
@@ -83,12 +85,19 @@ def _check_times(where: str, array: pa.Array) -> None:
             raise ReadFailed(f"{where}: a time is before 290309-12-22 BC, the first that DuckDB has", "leave the column out")
 
 
-def _exact(kind: pa.DataType) -> pa.DataType:
-    """Return the type of staged files that has the same values; microseconds are the finest unit."""
+def exact_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of staged files that has the same values, at any depth; microseconds are the finest unit."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz is not None else None)
     if pa.types.is_time(kind):
         return pa.time64("us")
     if pa.types.is_date(kind):
         return pa.date32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(exact_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, exact_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        made = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return made(kind.value_field.with_type(exact_type(kind.value_type)))
     return pa.float32() if pa.types.is_float16(kind) else kind

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kpipe.schema.columns import Columns
-from resources.sources.exact_numbers import decimal, joined, of_names, refined
+from resources.sources.exact_numbers import decimal, joined, refined
 from tests.resources.sources.runs import Bench
 
 
 def columns(**types: str) -> Columns:
-    return of_names(types.items())
+    return Columns.of(types)
 
 
 @pytest.mark.parametrize(
