@@ -106,7 +106,7 @@ def refined(inferred: Columns, known: Columns) -> Columns:
 
 
 def _refined(inferred: Type, known: Type) -> Type:
-    if isinstance(known, ListOf):  # one that is no list in the records is exploded: they have its items
+    if isinstance(known, ListOf):  # without a list in the records, it is exploded: they have its items
         return ListOf(_refined(inferred.item, known.item)) if isinstance(inferred, ListOf) else _refined(inferred, known.item)
     if isinstance(inferred, Struct) and isinstance(known, MapOf):
         return Struct(tuple((name, _refined(kind, known.item)) for name, kind in inferred.fields))

@@ -14,7 +14,7 @@ from resources.destinations.arrow_types import of_schema
 from resources.destinations.json_documents import documents
 from resources.kafka.record_block import COLUMNS, RecordBlock
 
-__all__ = ["exact_type", "json_records", "json_rows", "leaves"]
+__all__ = ["exact_type", "json_records", "json_rows", "leaves", "problem_of"]
 
 _FIRST_MOMENT = -9_223_372_022_400_000_000
 _MOST_DIGITS = 38  # of a decimal in 128 bits
@@ -78,17 +78,17 @@ def _check_values(where: str, name: str, column: pa.ChunkedArray, offsets: pa.Ar
     """Check that texts are UTF-8, and decimals have no more digits than their type: a file may contain any bytes."""
     start = 0
     for chunk in column.chunks:
-        problem = _problem(chunk)
+        problem = problem_of(chunk)
         if problem:
             rows = range(len(chunk)) if not pa.types.is_nested(chunk.type) else ()
-            at = next((at for at in rows if _problem(chunk.slice(at, 1))), None)
+            at = next((at for at in rows if problem_of(chunk.slice(at, 1))), None)
             row = "" if at is None else f"row {offsets[start + at].as_py()}: "
             raise ReadFailed(f"{where}: {row}column {name!r}: {problem}", "fix the value, or leave the column out")
         start += len(chunk)
 
 
-def _problem(array: pa.Array) -> str:
-    """Return what is wrong with values; empty: nothing."""
+def problem_of(array: pa.Array) -> str:
+    """Return how values are invalid for their type; empty: they are valid."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
