@@ -82,6 +82,9 @@ def _asked(block: pa.Table, values: Sequence[str]) -> list[Any]:
     try:
         chosen = ", ".join(f"{value} AS c{at}" for at, value in enumerate(values))
         found: pa.Table = engine.sql(f"SELECT {chosen} FROM block").to_arrow_table()
+    except (duckdb.FatalException, duckdb.InternalException):
+        del _own.engine  # it would fail every later statement
+        raise
     finally:
         engine.unregister("block")
     return [found.column(at).to_pylist() for at in range(len(values))]

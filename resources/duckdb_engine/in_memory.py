@@ -37,12 +37,30 @@ __all__ = [
 _own = threading.local()
 
 
-def _connection() -> duckdb.DuckDBPyConnection:
+class _Guarded:
+    """A connection that its thread forgets after a fatal error: DuckDB would fail every later statement."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._connection, name)
+
+        def guarded(*values: Any) -> Any:
+            try:
+                return call(*values)
+            except (duckdb.FatalException, duckdb.InternalException):
+                forget()
+                raise
+
+        return guarded
+
+
+def _connection() -> Any:
     """Return the connection of this thread; a connection runs one call at a time."""
     if not hasattr(_own, "connection"):
         _own.connection = _made()
-    found: duckdb.DuckDBPyConnection = _own.connection
-    return found
+    return _Guarded(_own.connection)
 
 
 def _made() -> duckdb.DuckDBPyConnection:

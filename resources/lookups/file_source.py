@@ -16,6 +16,7 @@ from resources.decode.block import Payloads
 from resources.decode.factory import decoder, sampled
 from resources.decode.json.divided import items
 from resources.duckdb_engine import in_memory
+from resources.sources.json_rows import problem_of
 
 __all__ = ["chosen", "too_large", "unpacked"]
 
@@ -146,6 +147,9 @@ def _parquet(where: str, data: bytes, wanted: Sequence[str], max_mb: int) -> pa.
         size += batch.nbytes
         if size > max_mb << 20:
             raise OverflowError
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if problem := problem_of(column):
+                raise InvalidPipeline(f"{where}: column {name}: {problem}", "fix the file")
         parts.append(batch)
     schema = pa.schema([file.schema_arrow.field(name) for name in picked])
     return pa.Table.from_batches(parts, schema).select(picked) if parts else schema.empty_table()

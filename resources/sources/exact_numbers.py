@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from kpipe.errors import InvalidPipeline
-from kpipe.schema.columns import BIGINT, DOUBLE, JSON, Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
+from kpipe.definition.formats import VARIABLE, Format, Mapped
+from kpipe.definition.json_path import parse_path
+from kpipe.schema.columns import BIGINT, DOUBLE, JSON, Columns, ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.arrow_types import of_type
+from resources.sources.json_rows import exact_type
 
-__all__ = ["decimal", "joined", "of_arrow", "of_names", "refined"]
+__all__ = ["decimal", "joined", "of_arrow", "refined", "selected"]
 
 _WIDEST = 38
 #: Integers, and their digits.
@@ -30,19 +32,32 @@ def decimal(precision: int | None, scale: int | None) -> Type:
 
 def of_arrow(schema: pa.Schema) -> Columns:
     """Return the columns of a file or table, without those that have no type in kpipe."""
-    found = ((field.name, of_type(field.type)) for field in schema)
+    found = ((field.name, of_type(exact_type(field.type))) for field in schema)
     return Columns(tuple((name, kind) for name, kind in found if kind is not None))
 
 
-def of_names(described: Iterable[tuple[str, str]]) -> Columns:
-    """Return columns by the names of DuckDB's types, without those that have no type in kpipe."""
+def selected(known: Columns, kind: Format) -> Columns:
+    """Return the types of a format's columns: with a mapping, those at its paths in the source's columns."""
+    if kind.mapping is None:
+        return known
     found: list[tuple[str, Type]] = []
-    for name, text in described:
-        try:
-            found.append((name, parse_type(text)))
-        except (InvalidPipeline, ValueError):
-            continue
+    for name, item in kind.mapping.items():
+        type = _followed(Struct(known.items), parse_path(item.path if isinstance(item, Mapped) else item))
+        if type is not None and not VARIABLE.fullmatch(name):
+            found.append((name, type))
     return Columns(tuple(found))
+
+
+def _followed(kind: Type, path: tuple[str | int, ...]) -> Type | None:
+    """Return the type at a path; None: the source gives none, as inside of JSON."""
+    if not path:
+        return kind
+    if isinstance(kind, ListOf):
+        return _followed(kind.item, path if isinstance(path[0], str) else path[1:])  # a name: the list is exploded
+    if isinstance(kind, MapOf):
+        return _followed(kind.item, path[1:])
+    inner = dict(kind.fields).get(str(path[0])) if isinstance(kind, Struct) else None
+    return None if inner is None else _followed(inner, path[1:])
 
 
 def joined(found: Iterable[Columns]) -> Columns:
@@ -91,8 +106,8 @@ def refined(inferred: Columns, known: Columns) -> Columns:
 
 
 def _refined(inferred: Type, known: Type) -> Type:
-    if isinstance(inferred, ListOf) and isinstance(known, ListOf):
-        return ListOf(_refined(inferred.item, known.item))
+    if isinstance(known, ListOf):  # without a list in the records, it is exploded: they have its items
+        return ListOf(_refined(inferred.item, known.item)) if isinstance(inferred, ListOf) else _refined(inferred, known.item)
     if isinstance(inferred, Struct) and isinstance(known, MapOf):
         return Struct(tuple((name, _refined(kind, known.item)) for name, kind in inferred.fields))
     if isinstance(inferred, Struct) and isinstance(known, Struct):

@@ -17,6 +17,7 @@ from resources.kafka.record_block import RecordBlock
 from resources.sources.block_size import FIRST, blocks
 from resources.sources.connector import Split
 from resources.sources.files.content import Content
+from resources.sources.files.int96_times import checked, int96_columns
 from resources.sources.json_rows import json_rows
 
 __all__ = ["count_rows", "inspect_rows", "read_rows", "schema_of"]
@@ -76,15 +77,24 @@ def read_rows(
         for group in range(file.metadata.num_row_groups):
             end = start + file.metadata.row_group(group).num_rows
             if end > span.start and start < span.end:
-                yield from _rows(name, file, group, Range(start, end), span, change)
+                yield from _rows(name, _batches(name, content, file, group), Range(start, end), span, change)
             start = end
 
 
+def _batches(name: str, content: Content, file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a group; times of INT96 a second time, with all digits."""
+    found, times = file.iter_batches(FIRST, row_groups=[group]), int96_columns(file)
+    if not times:
+        return cast("Iterator[pa.RecordBatch]", found)
+    exact = _opened(name, content, "ns").iter_batches(FIRST, row_groups=[group], columns=times)
+    return checked(f"file {name}", found, exact)
+
+
 def _rows(
-    name: str, file: pq.ParquetFile, group: int, held: Range, span: Range, change: Callable[[pa.Table], pa.Table]
+    name: str, batches: Iterator[pa.RecordBatch], held: Range, span: Range, change: Callable[[pa.Table], pa.Table]
 ) -> Iterator[RecordBlock]:
     at = held.start
-    for rows in blocks(file.iter_batches(FIRST, row_groups=[group])):
+    for rows in blocks(batches):
         first, last = max(at, span.start), min(at + len(rows), span.end)
         if first < last:
             part = rows.slice(first - at, last - first)
@@ -121,9 +131,9 @@ class _Stream(io.RawIOBase):
         return data
 
 
-def _opened(name: str, content: Content) -> pq.ParquetFile:
+def _opened(name: str, content: Content, int96: str = "us") -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(cast("BinaryIO", _Stream(content)))
+        return pq.ParquetFile(cast("BinaryIO", _Stream(content)), coerce_int96_timestamp_unit=int96)
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise ReadFailed(f"file {name}: not a Parquet file: {reason}", "set source.files.type, or remove the file") from None

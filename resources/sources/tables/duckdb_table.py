@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
@@ -20,8 +21,8 @@ from resources.duckdb_engine.file_connection import Database
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
 from resources.sources.block_size import blocks
-from resources.sources.exact_numbers import of_names
 from resources.sources.json_rows import json_rows
+from resources.sources.tables.duckdb_types import Form, NoForm, form
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_duckdb"]
@@ -49,20 +50,41 @@ class _Table:
 
     def columns(self) -> Columns:
         """See `OpenSource`."""
-        described = self._connection.execute(f"DESCRIBE SELECT * FROM {self._rows()}").fetchall()
-        return of_names((name, kind) for name, kind, *_ in described)
+        return Columns(tuple((name, item.known) for name, _, item in self._forms()))
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
-        rows = (
-            f"SELECT * FROM {self._rows()} WHERE {self._column} >= {span.start:d} AND {self._column} < {span.end:d}"
-            f" ORDER BY {self._column}"
+        forms = self._forms()
+        at = next((at for at, (name, *_) in enumerate(forms) if name.lower() == self._table.column.lower()), None)
+        if at is None:
+            what = f"table {self._table.name}: source.table.query: its result has no column {self._table.column}"
+            raise ReadFailed(what, "add the column to the query")
+        names = [f"q.c{number}" for number in range(len(forms))]  # a query may have a name twice, in other case
+        listed = ", ".join(
+            f"{value if str(kind) == str(item.selected) else f'CAST({value} AS {item.selected})'} AS {quote(name)}"
+            for value, (name, kind, item) in zip(names, forms, strict=True)
         )
+        rows = (
+            f"SELECT {listed} FROM {self._rows()} AS q({', '.join(name[2:] for name in names)})"
+            f" WHERE {names[at]} >= {span.start:d} AND {names[at]} < {span.end:d} ORDER BY {names[at]}"
+        )
+        columns = Columns(tuple((name, item.written) for name, _, item in forms))
         with self._connection.sql(rows).to_arrow_reader(_ROWS) as reader:
-            names = [name.lower() for name in reader.schema.names]
-            at = names.index(self._table.column.lower())
             for found in blocks(reader):
-                yield json_rows(f"table {self._table.name}", found, found.column(at).cast(pa.int64()).combine_chunks())
+                offsets = found.column(at).cast(pa.int64()).combine_chunks()
+                yield json_rows(f"table {self._table.name}", found, offsets, columns)
+
+    def _forms(self) -> list[tuple[str, DuckDBPyType, Form]]:
+        """Return name, type and form of each column."""
+        rows = self._connection.sql(f"SELECT * FROM {self._rows()}")
+        found: list[tuple[str, DuckDBPyType, Form]] = []
+        for name, kind in zip(rows.columns, rows.types, strict=True):
+            try:
+                found.append((name, kind, form(kind)))
+            except NoForm as error:
+                what = f"table {self._table.name}: column {name!r} has type {error}, which has no form in JSON"
+                raise ReadFailed(what, "leave the column out, or cast it: source.table.query") from None
+        return found
 
     def _rows(self) -> str:
         """Return what rows are read from: the table, or a query of one statement."""
@@ -70,7 +92,7 @@ class _Table:
             return self._name
         if len(self._connection.extract_statements(self._table.query)) != 1:
             raise self._failed("source.table.query: expected one SELECT")
-        return f"({self._table.query}\n) AS q"
+        return f"({self._table.query}\n)"
 
     def _failed(self, what: str) -> ReadFailed:
         return ReadFailed(f"table {self._table.name}: {what}", "choose another column: source.table.column")

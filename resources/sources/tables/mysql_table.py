@@ -35,6 +35,7 @@ from resources.sources.tables.open_table import OpenSource, TableState
 __all__ = ["open_mysql"]
 
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
+_SIGNED_BITS = 63  # of a BIGINT
 #: Errors of a connection that was lost.
 _LOST = {2006, 2013, 1053, 1205, 1317}
 #: Locks that only read, in the words of performance_schema and of MariaDB's plugin (without its prefix).
@@ -172,7 +173,9 @@ class _Table:
             is_unsigned = bool(item.flags & FLAG.UNSIGNED)
             if item.type_code == FIELD_TYPE.NEWDECIMAL:
                 found.append((item.name, decimal(item.length - (item.scale > 0) - (not is_unsigned), item.scale)))
-            elif item.type_code == FIELD_TYPE.LONGLONG and is_unsigned:
+            elif (item.type_code == FIELD_TYPE.LONGLONG and is_unsigned) or (
+                item.type_code == FIELD_TYPE.BIT and item.length > _SIGNED_BITS
+            ):
                 found.append((item.name, Scalar("UBIGINT")))
         return Columns(tuple(found))
 

@@ -13,7 +13,7 @@ from kpipe.ledger.ledger import Step
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
 from resources.sources.connector import Connector
-from resources.sources.exact_numbers import joined, refined
+from resources.sources.exact_numbers import joined, refined, selected
 
 __all__ = ["bounds_of", "spread", "typed"]
 
@@ -28,10 +28,10 @@ def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
 def typed(pipeline: Pipeline, inferred: Columns, connector: Connector | None, steps: Sequence[Step]) -> Columns:
     """Return columns inferred from records, with the types of numbers in the source; a program may have changed them."""
     kind = pipeline.format
-    if connector is None or pipeline.transform is not None or kind.type != "json" or kind.mapping is not None:
+    if connector is None or pipeline.transform is not None or kind.type != "json":
         return inferred
     names = sorted({step.source.topic.name for step in steps})
-    return refined(inferred, joined(connector.columns(name) for name in names))
+    return refined(inferred, selected(joined(connector.columns(name) for name in names), kind))
 
 
 def spread(steps: Sequence[Step]) -> list[Step]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from kpipe.schema.columns import BIGINT, Columns, ListOf, Struct
 from resources.destinations.json_documents import documents, encoded, plain
+from resources.duckdb_engine import in_memory
 
 _FOREVER, _YEAR_10000, _LATEST = 2**63 - 1, 253_402_300_800_000_000, (2**63 - 1) // 1000 * 1000  # microseconds
 
@@ -93,3 +95,15 @@ def test_very_many_columns_and_fields(count: int) -> None:
         inside = pa.table({"o": pa.array([[row], None], pa.list_(pa.struct([(name, pa.int64()) for name in row])))})
         kind = ListOf(Struct(tuple((name, BIGINT) for name in row)))
         assert [json.loads(text) for text in documents(inside, Columns((("o", kind),)))] == [{"o": [row]}, {"o": None}]
+
+
+def test_a_value_that_stops_duckdb_stops_no_later_call() -> None:
+    """DuckDB fails every statement of an engine after such an error, and tasks of other pipelines share the thread."""
+    bad = pa.Array.from_buffers(pa.decimal128(38, 0), 1, [None, pa.py_buffer((-(2**127)).to_bytes(16, "little", signed=True))])
+    with pytest.raises(duckdb.Error):
+        documents(pa.table({"a": bad}), Columns.of({"a": "DECIMAL(38,0)"}))
+    assert documents(pa.table({"a": [1]}), Columns.of({"a": "BIGINT"})) == ['{"a":1}']
+    with pytest.raises(duckdb.Error):
+        in_memory.query("SELECT CAST(a AS VARCHAR) FROM block", pa.table({"a": bad}))
+    assert in_memory.ask("SELECT $1", [1]) == 1
+    assert in_memory.query("SELECT a FROM block", pa.table({"a": [1]})).to_pylist() == [{"a": 1}]

@@ -110,6 +110,14 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(read: Read, tmp_path
         read("v", path="x.parquet", key="k", max_mb=1)
 
 
+def test_values_that_their_type_does_not_have_are_refused(read: Read, tmp_path: Path) -> None:
+    """Text would become a record that is not JSON."""
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xff\xfe")]
+    pq.write_table(pa.table({"k": [1], "v": pa.Array.from_buffers(pa.string(), 1, buffers)}), tmp_path / "x.parquet")
+    with pytest.raises(InvalidPipeline, match=r"column v: a text is not UTF-8"):
+        read("v", path="x.parquet", key="k")
+
+
 def test_where_files_may_lie(read: Read, tmp_path: Path) -> None:
     for path, words in (("none.csv", "does not exist"), ("../x.csv", "leads out of|does not exist"), (".", "folder")):
         with pytest.raises(InvalidPipeline, match=words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kpipe.schema.columns import Columns
-from resources.sources.exact_numbers import decimal, joined, of_names, refined
+from resources.sources.exact_numbers import decimal, joined, refined
 from tests.resources.sources.runs import Bench
 
 
 def columns(**types: str) -> Columns:
-    return of_names(types.items())
+    return Columns.of(types)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,37 @@ def test_parquet_files(tmp_path: Path) -> None:
     assert _texts(bench, "price", "u") == [("123456789012345678.1200", most), ("123456789012345678.1234", most)]
 
 
-def _texts(bench: Bench, *names: str) -> list[tuple[str, ...]]:
+def _priced(tmp_path: Path, **fields: Any) -> Bench:
+    """A table of a row: a price, one inside of a STRUCT, a list of them, and one that is NULL."""
+    file = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(
+            "CREATE TABLE orders (id BIGINT, price DECIMAL(20,2), item STRUCT(price DECIMAL(20,2)), never HUGEINT,"
+            " lines STRUCT(price DECIMAL(20,2), n INTEGER)[])"
+        )
+        price = "12345678901234567.89"
+        connection.execute(f"INSERT INTO orders VALUES (1, {price}, {{'price': {price}}}, NULL, [{{'price': {price}, 'n': 1}}])")
+    table = {"type": "duckdb", "database": str(file), "name": "orders", "column": "id"}
+    bench = Bench(tmp_path, source={"table": table}, files=None, **fields)
+    bench.run()
+    return bench
+
+
+def test_a_mapping_keeps_the_types_of_its_paths(tmp_path: Path) -> None:
+    paths = {"a": "price", "b": "item::price", "c": "lines::0::price", "d": "never", "e": {"path": "price", "default": 0}}
+    bench = _priced(tmp_path, format={"type": "json", "mapping": paths})
+    exact = "12345678901234567.89"
+    assert _texts(bench, "a", "b", "c", "d", "e") == [(exact, exact, exact, None, exact)]
+    assert _texts(bench, "typeof(d)") == [("HUGEINT",)]
+
+
+@pytest.mark.parametrize("mapping", [None, {"price": "lines::price"}])
+def test_the_items_of_an_exploded_list_keep_their_types(tmp_path: Path, mapping: dict[str, str] | None) -> None:
+    bench = _priced(tmp_path, format={"type": "json", "explode": "lines", "mapping": mapping})
+    assert _texts(bench, "price" if mapping else "lines.price") == [("12345678901234567.89",)]
+
+
+def _texts(bench: Bench, *names: str) -> list[tuple[str | None, ...]]:
     listed = ", ".join(f"{name}::VARCHAR" for name in names)
     with duckdb.connect(str(bench.home.data / "kpipe.duckdb"), read_only=True) as connection:
         return connection.execute(f"SELECT {listed} FROM t ORDER BY ALL").fetchall()

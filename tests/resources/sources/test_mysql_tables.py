@@ -150,18 +150,18 @@ def test_numbers_keep_all_digits_in_columns(orders: MariaTable, tmp_path: Path) 
     orders.run(
         "DROP TABLE orders",
         "CREATE TABLE orders (id int PRIMARY KEY, d decimal(60,20), e decimal(38,4), z decimal(38,2) ZEROFILL,"
-        " u bigint unsigned)",
+        " u bigint unsigned, b bit(64), f bit(63))",
         "INSERT INTO orders VALUES (1, 1234567890123456789012345678901234567890.00000000000000000001, -1234567890123456789.1234,"
-        " 1234567890123456789.12, 18446744073709551615)",
+        " 1234567890123456789.12, 18446744073709551615, 18446744073709551615, 9223372036854775807)",
     )
     bench = Bench(tmp_path, source=orders.source(), files=None)
     bench.run()
-    assert rows(bench, "d::VARCHAR, e::VARCHAR, z::VARCHAR, u") == [(
+    assert rows(bench, "d::VARCHAR, e::VARCHAR, z::VARCHAR, u, b, f") == [(
         "1234567890123456789012345678901234567890.00000000000000000001", "-1234567890123456789.1234", "1234567890123456789.12",
-        2**64 - 1,
+        2**64 - 1, 2**64 - 1, 2**63 - 1,
     )]  # fmt: skip
-    kinds = ("JSON", "DECIMAL(38,4)", "DECIMAL(38,2)", "UBIGINT")
-    assert rows(bench, "typeof(d), typeof(e), typeof(z), typeof(u)") == [kinds]
+    kinds = ("JSON", "DECIMAL(38,4)", "DECIMAL(38,2)", "UBIGINT", "UBIGINT", "BIGINT")
+    assert rows(bench, "typeof(d), typeof(e), typeof(z), typeof(u), typeof(b), typeof(f)") == [kinds]
 
 
 @pytest.mark.parametrize(
