@@ -20,8 +20,7 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
 
 from kpipe.errors import DestinationError, SchemaConflict
@@ -31,9 +30,8 @@ from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.table_format import Overtaken
 from resources.object_store.uri import is_remote
-from resources.type_compatibility import Path
 
-__all__ = ["append", "check_new_names", "data_entry", "location", "name_columns"]
+__all__ = ["append", "data_entry", "location", "name_columns"]
 
 
 def location(folder: Folder, name: str = "") -> str:
@@ -92,36 +90,6 @@ def name_columns(change: Transaction) -> None:
     if change.table_metadata.name_mapping() is None:
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({"schema.name-mapping.default": mapping})
-
-
-def check_new_names(table: Table, added: Sequence[Path], where: str) -> None:
-    """Check that no new column has the name of a column that another program renamed or dropped.
-
-    Files with names but no field ids would show their values in the new column: libraries give a name in
-    `schema.name-mapping.default` to the newest column (spec, "Column Projection"; pyiceberg 0.12 does the same).
-
-    A column that main never had is not meant: a branch with rows that failed an audit has it (`IcebergLake._publish`).
-
-    Raises:
-        SchemaConflict: there is such a column or field.
-    """
-    known, meta = table.metadata.name_mapping(), table.metadata
-    if known is None or not added:
-        return
-    main = meta.snapshot_by_name("main")
-    used = {snapshot.schema_id for snapshot in ancestors_of(main, meta)}
-    earlier = [item for item in meta.schemas if item.schema_id <= meta.current_schema_id or item.schema_id in used]
-    had = {None, *(number for item in earlier for number in item.field_ids)}
-    for path in added:
-        fields = known.root
-        for name in path[:-1]:
-            fields = next((field.fields for field in fields if name in field.names), [])
-        if any(path[-1] in field.names and field.field_id in had for field in fields):
-            column = ".".join(path)
-            raise SchemaConflict(
-                f"{where}: column {column}: another program has renamed or dropped it, and older files still contain its values",
-                "load the records' member into another column (format.mapping), or set schema: ignore",
-            )
 
 
 def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:

@@ -31,7 +31,8 @@ from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.data_files import append, check_new_names, location
+from resources.destinations.iceberg.data_files import append, location
+from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
 from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
@@ -210,6 +211,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         self._add(change, brought, pointers, branch)
         wider = change.table_metadata.current_schema_id
         if wider != meta.current_schema_id:  # main's readers keep their schema until step 3
+            change.set_properties(unpublished(meta, change.table_metadata, pipeline))
             change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))
         change.commit_transaction()
         failpoint("commit.branch")
@@ -234,6 +236,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         ]
         if wider != meta.current_schema_id:
             updates.append(_new(SetCurrentSchemaUpdate, schema_id=wider))
+            updates.append(_new(SetPropertiesUpdate, updates=published(table.metadata, wider, pipeline)))
         held_all = (
             _new(AssertTableUUID, uuid=meta.table_uuid),
             _new(AssertRefSnapshotId, ref="main", snapshot_id=head),

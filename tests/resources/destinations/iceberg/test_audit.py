@@ -11,7 +11,7 @@ import pytest
 from kpipe import failpoints
 from kpipe.definition.lakehouse_options import Part
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import AuditFailed, Fenced, InvalidPipeline
+from kpipe.errors import AuditFailed, Fenced, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.iceberg import Audit, IcebergLake, SQLite
@@ -147,6 +147,50 @@ def test_killed_between_the_partitioning_and_the_rows(tmp_path: Path) -> None:
     assert len(place.iceberg().spec().fields) == 1 and place.rows() == [] and positions(place.open()) == {0: 0, 1: 0}
     assert place.open().commit(commit).seq == 2
     assert len(place.rows()) == 20 and positions(place.open()) == {0: 20, 1: 0} and proof(place.open()).ok
+
+
+def offer(place: AuditedPlace, to: int, *names: str, fails: bool = False, fields: str = "a") -> None:
+    """Commit a batch with these columns."""
+    values = {"id": 1, "text": "bad" if fails else "t", **{name: dict.fromkeys(fields, 7) for name in names}}
+    columns = Columns(
+        (*COLUMNS, *Columns.of(dict.fromkeys(names, f"STRUCT({', '.join(f'{field} BIGINT' for field in fields)})")))
+    )
+    destination = place.open()
+    destination.commit(batch(place, destination.ledger()[1], {0: to}, columns, values))
+
+
+def test_columns_of_a_rejected_batch_may_come_back_one_by_one(place: AuditedPlace) -> None:
+    begun(place)
+    offer(place, 2)
+    for _ in range(2):
+        with pytest.raises(AuditFailed):
+            offer(place, 10, "c", "d", fails=True)
+    offer(place, 4, "c")
+    with pytest.raises(AuditFailed):
+        offer(place, 10, "c", fields="ab", fails=True)
+    offer(place, 6, "c", "d")
+    offer(place, 8, "c", fields="ab")
+    assert [(row["c"], row["d"]) for row in place.rows()] == [
+        *[(None, None)] * 2,
+        *[({"a": 7, "b": None}, None)] * 2,
+        *[({"a": 7, "b": None}, {"a": 7})] * 2,
+        *[({"a": 7, "b": 7}, None)] * 2,
+    ]
+    assert proof(place.open()).ok
+
+
+def test_a_published_column_that_was_rejected_before_does_not_come_back(place: AuditedPlace) -> None:
+    begun(place)
+    with pytest.raises(AuditFailed):
+        offer(place, 2, "c", fails=True)
+    offer(place, 2, "c")
+    with place.iceberg().update_schema() as update:
+        update.delete_column("c")
+    for _ in range(2):
+        with pytest.raises(SchemaConflict, match="column c: another program has renamed or dropped it"):
+            offer(place, 4, "c")
+    offer(place, 4)
+    assert len(place.rows()) == 4 and proof(place.open()).ok
 
 
 def test_others_that_append_meanwhile_do_no_harm(place: AuditedPlace) -> None:

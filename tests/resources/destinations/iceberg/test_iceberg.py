@@ -95,6 +95,28 @@ def test_a_column_that_another_program_has_renamed_or_dropped_does_not_come_back
     assert proof(destination).ok and len(place.rows()) == 5
 
 
+def test_a_dropped_column_does_not_come_back_after_its_snapshots_have_expired(place: IcebergPlace) -> None:
+    """Dropping the newest column makes an earlier schema current again, with its earlier id."""
+    wide = Columns((*COLUMNS, *Columns.of({"x": "BIGINT"})))
+    destination, old = begun(place), {"id": 1, "text": "a", "x": 111}
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    destination.commit(batch(place, destination.ledger()[1], {0: 4}, wide, old))
+    with place.iceberg().update_schema() as update:
+        update.delete_column("x")
+    destination.commit(batch(place, destination.ledger()[1], {0: 6}))
+    expire_all_but_the_current(place)
+    with pytest.raises(SchemaConflict, match="column x: another program has renamed or dropped it"):
+        destination.commit(batch(place, destination.ledger()[1], {0: 8}, wide, {**old, "x": 999}))
+    assert len(place.rows()) == 6 and proof(place.open()).ok
+
+
+def expire_all_but_the_current(place: IcebergPlace) -> None:
+    table = place.iceberg()
+    for snapshot in table.metadata.snapshots:
+        if snapshot.snapshot_id != table.metadata.current_snapshot_id:
+            table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+
+
 def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
     """Another program appends, and then only its own snapshot is kept."""
     destination = loaded(place)
