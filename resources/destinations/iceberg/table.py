@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from resources.destinations.iceberg.data_files import append, location
 from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
-from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
+from resources.destinations.iceberg.state import KEY, KEYED, IcebergState, copied
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
@@ -131,7 +130,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         for what, found in unfit.items():
             if found:
                 raise DestinationError(f"Iceberg {self.place}: not supported: {what}", "choose another table")
-        return IcebergState(table)
+        try:
+            return IcebergState(table)
+        except OSError as error:  # of an earlier metadata file
+            raise self._failed(error) from None
 
     def prepare(self, state: IcebergState | None, wanted: Columns) -> _Schema:
         """Return the table's schema with these columns; see `Table.prepare`."""
@@ -161,7 +163,9 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
             change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
             self._add(change, brought, pointers)
-            change.set_properties(_said(pointers, (state.version if state is not None else 0) + 1, schema))
+            current = change.table_metadata.current_snapshot()
+            assert current is not None
+            change.set_properties(_said(pointers, current.snapshot_id, schema))
             change.commit_transaction()
 
     def _shape(self, change: Transaction, schema: _Schema, made: bool) -> None:
@@ -232,7 +236,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         updates: list[Any] = [  # 3
             _new(SetSnapshotRefUpdate, ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=found.snapshot_id),
             _new(RemoveSnapshotRefUpdate, ref_name=branch),
-            _new(SetPropertiesUpdate, updates=_said(pointers, found.sequence_number or 0, schema)),
+            _new(SetPropertiesUpdate, updates=_said(pointers, found.snapshot_id, schema)),
         ]
         if wider != meta.current_schema_id:
             updates.append(_new(SetCurrentSchemaUpdate, schema_id=wider))
@@ -308,7 +312,6 @@ def _new(kind: Any, **fields: Any) -> Any:
     return kind(**fields)
 
 
-def _said(pointers: Mapping[str, str], sequence: int, schema: _Schema) -> dict[str, str]:
+def _said(pointers: Mapping[str, str], snapshot: int, schema: _Schema) -> dict[str, str]:
     """Return the table properties that change with each commit."""
-    copy = {"pipelines": pointers, "sequence": sequence}
-    return {COPY: json.dumps(copy), TYPES: declared(schema.columns)}
+    return {**copied(pointers, snapshot), TYPES: declared(schema.columns)}
