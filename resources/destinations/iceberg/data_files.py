@@ -11,6 +11,7 @@ Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python val
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, IcebergType
 
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
@@ -104,7 +106,9 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
     Raises:
         SchemaConflict: a partition value is outside of years 1 to 9999.
     """
-    table, partition = change.table_metadata, Record(*file.values)
+    table = change.table_metadata
+    kinds = [field.field_type for field in table.spec().partition_type(table.schema()).fields]
+    partition = Record(*map(_stored, kinds, file.values))
     try:
         table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written
     except (OverflowError, ValueError) as error:
@@ -130,6 +134,11 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _stored(kind: IcebergType, value: Any) -> Any:
+    """Return a partition value as pyiceberg writes it: a UBIGINT is stored as DECIMAL(20,0)."""
+    return Decimal(value) if isinstance(kind, DecimalType) and isinstance(value, int) else value
 
 
 class _Shown:
