@@ -15,10 +15,11 @@ from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.types import columns_of
 from resources.destinations.lakehouse.ledger_file import Pointer, Record
 
-__all__ = ["KEY", "KEYED", "IcebergState", "copied"]
+__all__ = ["KEY", "KEYED", "MADE_BY", "IcebergState", "copied"]
 
 KEY = "kpipe.pipeline."  #: prefix of keys in a snapshot's summary; the value is a pipeline's pointer, `seq:mark`
 KEYED = ":keyed"  #: no pipeline's name: beside the pointers if a commit with a key was made
+MADE_BY = "kpipe.commit"  #: key in the summary of the snapshot that a commit made: its pipeline
 _COPY = "kpipe.ledger"  # table property: all pointers
 _AT = "kpipe.ledger.snapshot"  # table property: id of the snapshot of main as of which the copy was made
 

@@ -34,7 +34,7 @@ from resources.destinations.iceberg.data_files import append, location
 from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
-from resources.destinations.iceberg.state import KEY, KEYED, IcebergState, copied
+from resources.destinations.iceberg.state import KEY, KEYED, MADE_BY, IcebergState, copied
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
@@ -162,7 +162,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
                 return
             change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
-            self._add(change, brought, pointers)
+            self._add(change, brought, pointers, record.pipeline)
             current = change.table_metadata.current_snapshot()
             assert current is not None
             change.set_properties(_said(pointers, current.snapshot_id, schema))
@@ -176,9 +176,11 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         if schema.divides:
             divide(change, schema.parts)
 
-    def _add(self, change: Transaction, brought: Sequence[Any], pointers: Mapping[str, str], to: str = "main") -> None:
+    def _add(
+        self, change: Transaction, brought: Sequence[Any], pointers: Mapping[str, str], pipeline: str, to: str = "main"
+    ) -> None:
         """Stage the files and the summary of the next snapshot."""
-        summary = {f"{KEY}{name}": value for name, value in pointers.items()}
+        summary = {**{f"{KEY}{name}": value for name, value in pointers.items()}, MADE_BY: pipeline}
         append(change, self._data, brought, summary, to)
 
     def _publish(
@@ -212,7 +214,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
             held = _new(AssertRefSnapshotId, ref=branch, snapshot_id=stood.snapshot_id)
             change._apply((_new(RemoveSnapshotRefUpdate, ref_name=branch),), (held,))
         self._shape(change, schema, made=False)
-        self._add(change, brought, pointers, branch)
+        self._add(change, brought, pointers, pipeline, branch)
         wider = change.table_metadata.current_schema_id
         if wider != meta.current_schema_id:  # main's readers keep their schema until step 3
             change.set_properties(unpublished(meta, change.table_metadata, pipeline))

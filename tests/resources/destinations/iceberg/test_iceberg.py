@@ -16,8 +16,10 @@ from pyiceberg.exceptions import CommitFailedException
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable, SchemaConflict
 from kpipe.failpoints import POINTS
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import BIGINT, Columns, Struct
 from resources.destinations import open_destination
+from resources.destinations.iceberg.data_files import append
 from resources.destinations.iceberg.durable import local
 from resources.destinations.iceberg.transaction import OneAttempt
 from resources.home import Home
@@ -155,6 +157,34 @@ def test_a_rollback_stays_one_when_another_program_expires_its_snapshots(place: 
     destination = place.open()
     destination.commit(batch(place, destination.ledger()[1], {0: 15}))
     assert len(place.rows()) == 16 and positions(place.open()) == {0: 15, 1: 0} and proof(place.open()).ok
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_as_of_names_only_the_snapshot_that_a_commit_made(
+    place: IcebergPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """Later snapshots of kpipe repeat the pointers: a compaction's, and those of other pipelines."""
+    if older:  # as kpipe wrote summaries before
+        monkeypatch.setattr("resources.destinations.iceberg.table.append", unmarked(append))
+    destination: Any = begun(place)
+    for end in range(1, 6):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    last, seq = place.iceberg().metadata.current_snapshot_id, destination.ledger()[1].seq
+    destination.maintain(Limits(min_input_files=2), tmp_path / "scratch")
+    begun(place, pipeline="other")
+    assert place.iceberg().metadata.current_snapshot_id != last
+    known = place.open().snapshots([seq - 1, seq])
+    assert {number: item.id for number, item in known.items()}[seq] == last and len(known) == 2
+    expire_all_but_the_current(place)
+    assert place.open().snapshots([seq - 1, seq]) == {}
+
+
+def unmarked(real: Any) -> Any:
+    def call(change: Any, folder: Any, files: Any, summary: dict[str, str], branch: str) -> None:
+        del summary["kpipe.commit"]
+        real(change, folder, files, summary, branch)
+
+    return call
 
 
 def test_an_operator_decides_where_no_metadata_proves_the_ledger(place: IcebergPlace) -> None:
