@@ -76,8 +76,8 @@ class IcebergState:
     def _pointers(self) -> Mapping[str, str]:
         """Read the pointers of all pipelines from the newest snapshot with any: each such snapshot has all pointers.
 
-        If that snapshot has expired, the copy in the table's properties is used where it was made as of a snapshot that main
-        still descends from. Else earlier metadata files are searched: a rollback leaves the copy of a later snapshot.
+        That snapshot may have expired. Then the copy in the table's properties is used, if main descends from the copy's
+        snapshot. Else earlier metadata files are searched: a rollback leaves the copy of a later snapshot.
 
         Raises:
             LedgerMismatch: neither proves the pointers.
