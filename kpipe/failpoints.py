@@ -14,7 +14,9 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "BY_TOPIC", "LETTERS", "MAINTAINED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint"]
+__all__ = [
+    "AUDITED", "BY_TOPIC", "DIVIDED", "LETTERS", "MAINTAINED", "POINTS", "REBUILT", "VARIABLE", "Fault", "arm", "failpoint",
+]  # fmt: skip
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -55,6 +57,8 @@ MAINTAINED = (
 )  # fmt: skip
 #: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
+#: Between the commit that partitions an audited table and the batch's first commit to its branch.
+DIVIDED = ("commit.divided",)
 #: Between the commits of two tables, only with tables by topic in a table format.
 BY_TOPIC = ("commit.next_table",)
 
@@ -76,7 +80,7 @@ class Fault:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
         if (
-            self.point not in (*POINTS, *AUDITED, *BY_TOPIC, *REBUILT, *MAINTAINED, *LETTERS)
+            self.point not in (*POINTS, *AUDITED, *DIVIDED, *BY_TOPIC, *REBUILT, *MAINTAINED, *LETTERS)
             or not number.isdigit()
             or int(number) < 1
             or self.action not in ("kill", "stop", "raise")

@@ -39,7 +39,7 @@ DEAD_LETTERS = pa.schema(
     ]
 )  # fmt: skip
 _ARROW = {
-    "UTINYINT": pa.uint8(),
+    "UTINYINT": pa.uint8(), "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(),
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "JSON": pa.string(), "BLOB": pa.binary(),
     "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMP WITH TIME ZONE": INSTANT,

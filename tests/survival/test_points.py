@@ -16,7 +16,7 @@ import pytest
 
 from kpipe import failpoints
 from kpipe.errors import InvalidPipeline
-from kpipe.failpoints import AUDITED, BY_TOPIC, LETTERS, MAINTAINED, POINTS
+from kpipe.failpoints import AUDITED, BY_TOPIC, DIVIDED, LETTERS, MAINTAINED, POINTS
 from tests.survival.site import Site, passes
 
 #: Where a failure is tried each time; elsewhere in `make chaos`.
@@ -127,7 +127,7 @@ def test_every_point_is_in_the_code_once() -> None:
     replays = {path for path in files if path.name == "dead_letter_retry.py"}
     assert sorted(_reached(files.difference(lakes, topics, replays, *other.values()))) == sorted([*POINTS, *LETTERS])
     own = [point for point in POINTS if point.startswith("commit.") or point == "readback"]
-    for family, more in ((lakes, (*AUDITED, *BY_TOPIC, *MAINTAINED)), (topics, ())):
+    for family, more in ((lakes, (*AUDITED, *DIVIDED, *BY_TOPIC, *MAINTAINED)), (topics, ())):
         assert sorted(_reached(family)) == sorted([*own, *more])
     assert all(set(_reached(family)) <= set(POINTS) for family in other.values())
     assert set(_reached(replays)) < set(POINTS) and len(set(_reached(replays))) == len(_reached(replays)) > 0

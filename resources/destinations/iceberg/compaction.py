@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from resources.destinations.iceberg.data_files import data_entry, location, name
 from resources.destinations.iceberg.keyed import IcebergKeys
 from resources.destinations.iceberg.position_deletes import data_file
 from resources.destinations.iceberg.replaced_files import Replacement
-from resources.destinations.iceberg.state import COPY, KEY, IcebergState
+from resources.destinations.iceberg.state import KEY, IcebergState, copied
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import arrow_schema
 from resources.destinations.lakehouse.data_files import Brought
@@ -107,8 +106,9 @@ class IcebergCompaction(IcebergKeys):
             for file in (file for item in rewritten for file in item.brought):
                 with self._data.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:
                     producer.append_data_file(data_entry(change, file, location(self._data, file.name), parquet))
-        if state.pointers:
-            change.set_properties({COPY: json.dumps({"pipelines": dict(state.pointers), "sequence": state.version + 1})})
+        current = change.table_metadata.current_snapshot()
+        if state.pointers and current is not None:
+            change.set_properties(copied(state.pointers, current.snapshot_id))
         return _Staged(self, state, change)
 
     def has_replaced(self, state: IcebergState, base: Version, mark: str) -> bool:

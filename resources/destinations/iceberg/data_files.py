@@ -11,6 +11,7 @@ Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python val
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
@@ -20,9 +21,9 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, IcebergType
 
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
@@ -31,9 +32,8 @@ from resources.destinations.lakehouse.data_files import Brought
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.table_format import Overtaken
 from resources.object_store.uri import is_remote
-from resources.type_compatibility import Path
 
-__all__ = ["append", "check_new_names", "data_entry", "location", "name_columns"]
+__all__ = ["append", "data_entry", "location", "name_columns"]
 
 
 def location(folder: Folder, name: str = "") -> str:
@@ -94,36 +94,6 @@ def name_columns(change: Transaction) -> None:
         change.set_properties({"schema.name-mapping.default": mapping})
 
 
-def check_new_names(table: Table, added: Sequence[Path], where: str) -> None:
-    """Check that no new column has the name of a column that another program renamed or dropped.
-
-    Files with names but no field ids would show their values in the new column: libraries give a name in
-    `schema.name-mapping.default` to the newest column (spec, "Column Projection"; pyiceberg 0.12 does the same).
-
-    A column that main never had is not meant: a branch with rows that failed an audit has it (`IcebergLake._publish`).
-
-    Raises:
-        SchemaConflict: there is such a column or field.
-    """
-    known, meta = table.metadata.name_mapping(), table.metadata
-    if known is None or not added:
-        return
-    main = meta.snapshot_by_name("main")
-    used = {snapshot.schema_id for snapshot in ancestors_of(main, meta)}
-    earlier = [item for item in meta.schemas if item.schema_id <= meta.current_schema_id or item.schema_id in used]
-    had = {None, *(number for item in earlier for number in item.field_ids)}
-    for path in added:
-        fields = known.root
-        for name in path[:-1]:
-            fields = next((field.fields for field in fields if name in field.names), [])
-        if any(path[-1] in field.names and field.field_id in had for field in fields):
-            column = ".".join(path)
-            raise SchemaConflict(
-                f"{where}: column {column}: another program has renamed or dropped it, and older files still contain its values",
-                "load the records' member into another column (format.mapping), or set schema: ignore",
-            )
-
-
 def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:
     """Return the entry of a file of rows in a manifest.
 
@@ -136,7 +106,9 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
     Raises:
         SchemaConflict: a partition value is outside of years 1 to 9999.
     """
-    table, partition = change.table_metadata, Record(*file.values)
+    table = change.table_metadata
+    kinds = [field.field_type for field in table.spec().partition_type(table.schema()).fields]
+    partition = Record(*map(_stored, kinds, file.values))
     try:
         table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written
     except (OverflowError, ValueError) as error:
@@ -162,6 +134,11 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _stored(kind: IcebergType, value: Any) -> Any:
+    """Return a partition value as pyiceberg writes it: a UBIGINT is stored as DECIMAL(20,0)."""
+    return Decimal(value) if isinstance(kind, DecimalType) and isinstance(value, int) else value
 
 
 class _Shown:

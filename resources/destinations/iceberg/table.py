@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -31,10 +30,11 @@ from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.data_files import append, check_new_names, location
+from resources.destinations.iceberg.data_files import append, location
+from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
-from resources.destinations.iceberg.state import COPY, KEY, KEYED, IcebergState
+from resources.destinations.iceberg.state import KEY, KEYED, MADE_BY, IcebergState, copied
 from resources.destinations.iceberg.time_travel import IcebergTimeTravel
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
@@ -130,7 +130,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         for what, found in unfit.items():
             if found:
                 raise DestinationError(f"Iceberg {self.place}: not supported: {what}", "choose another table")
-        return IcebergState(table)
+        try:
+            return IcebergState(table)
+        except OSError as error:  # of an earlier metadata file
+            raise self._failed(error) from None
 
     def prepare(self, state: IcebergState | None, wanted: Columns) -> _Schema:
         """Return the table's schema with these columns; see `Table.prepare`."""
@@ -159,8 +162,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
                 return
             change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
-            self._add(change, brought, pointers)
-            change.set_properties(_said(pointers, (state.version if state is not None else 0) + 1, schema))
+            self._add(change, brought, pointers, record.pipeline)
+            current = change.table_metadata.current_snapshot()
+            assert current is not None
+            change.set_properties(_said(pointers, current.snapshot_id, schema))
             change.commit_transaction()
 
     def _shape(self, change: Transaction, schema: _Schema, made: bool) -> None:
@@ -171,9 +176,11 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         if schema.divides:
             divide(change, schema.parts)
 
-    def _add(self, change: Transaction, brought: Sequence[Any], pointers: Mapping[str, str], to: str = "main") -> None:
+    def _add(
+        self, change: Transaction, brought: Sequence[Any], pointers: Mapping[str, str], pipeline: str, to: str = "main"
+    ) -> None:
         """Stage the files and the summary of the next snapshot."""
-        summary = {f"{KEY}{name}": value for name, value in pointers.items()}
+        summary = {**{f"{KEY}{name}": value for name, value in pointers.items()}, MADE_BY: pipeline}
         append(change, self._data, brought, summary, to)
 
     def _publish(
@@ -183,7 +190,11 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
 
         Main, its columns and the ledger are unchanged until the last step, which is one commit.
 
+        A missing or unpartitioned table needs a commit first. That commit ends the attempt: the state that the batch was
+        validated against is not main's any more.
+
         Raises:
+            Overtaken: another commit was first, or the table is ready now.
             AuditFailed: rows fail a check. They stay on the branch for queries until the next batch.
         """
         assert self._audit is not None
@@ -191,9 +202,8 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
             change = self._created(schema) if state is None else OneAttempt(state.table)
             self._shape(change, schema, state is None)
             change.commit_transaction()
-            state = self.load()
-            assert state is not None
-            schema = replace(schema, changed=False, divides=False)
+            failpoint("commit.divided")
+            raise Overtaken("the table was partitioned for this batch")
         branch, meta = branch_of(pipeline), state.table.metadata
         head = meta.refs["main"].snapshot_id if "main" in meta.refs else None
         change = OneAttempt(state.table)
@@ -204,9 +214,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
             held = _new(AssertRefSnapshotId, ref=branch, snapshot_id=stood.snapshot_id)
             change._apply((_new(RemoveSnapshotRefUpdate, ref_name=branch),), (held,))
         self._shape(change, schema, made=False)
-        self._add(change, brought, pointers, branch)
+        self._add(change, brought, pointers, pipeline, branch)
         wider = change.table_metadata.current_schema_id
         if wider != meta.current_schema_id:  # main's readers keep their schema until step 3
+            change.set_properties(unpublished(meta, change.table_metadata, pipeline))
             change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))
         change.commit_transaction()
         failpoint("commit.branch")
@@ -227,10 +238,11 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         updates: list[Any] = [  # 3
             _new(SetSnapshotRefUpdate, ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=found.snapshot_id),
             _new(RemoveSnapshotRefUpdate, ref_name=branch),
-            _new(SetPropertiesUpdate, updates=_said(pointers, found.sequence_number or 0, schema)),
+            _new(SetPropertiesUpdate, updates=_said(pointers, found.snapshot_id, schema)),
         ]
         if wider != meta.current_schema_id:
             updates.append(_new(SetCurrentSchemaUpdate, schema_id=wider))
+            updates.append(_new(SetPropertiesUpdate, updates=published(table.metadata, wider, pipeline)))
         held_all = (
             _new(AssertTableUUID, uuid=meta.table_uuid),
             _new(AssertRefSnapshotId, ref="main", snapshot_id=head),
@@ -302,7 +314,6 @@ def _new(kind: Any, **fields: Any) -> Any:
     return kind(**fields)
 
 
-def _said(pointers: Mapping[str, str], sequence: int, schema: _Schema) -> dict[str, str]:
+def _said(pointers: Mapping[str, str], snapshot: int, schema: _Schema) -> dict[str, str]:
     """Return the table properties that change with each commit."""
-    copy = {"pipelines": pointers, "sequence": sequence}
-    return {COPY: json.dumps(copy), TYPES: declared(schema.columns)}
+    return {**copied(pointers, snapshot), TYPES: declared(schema.columns)}

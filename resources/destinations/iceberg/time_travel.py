@@ -7,9 +7,10 @@ from datetime import date, datetime, time
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.table.snapshots import ancestors_of
 
 from kpipe.provenance.facts import Query, Snapshot
-from resources.destinations.iceberg.state import KEY, IcebergState
+from resources.destinations.iceberg.state import KEY, MADE_BY, IcebergState
 from resources.destinations.lakehouse.ledger_file import Pointer
 from resources.destinations.lakehouse.row_search import Condition, filtered
 
@@ -32,16 +33,26 @@ class IcebergTimeTravel:
         return filtered(found, where, limit).select(list(names))
 
     def landed(self, state: IcebergState, pipeline: str, seqs: Collection[int]) -> Mapping[int, Snapshot]:
-        """Return the oldest remaining snapshots of main with these commits as the pipeline's newest; see `Table.landed`."""
-        meta, found = state.table.metadata, dict[int, Snapshot]()
-        snapshot = meta.current_snapshot()
-        while snapshot is not None:  # kpipe keeps some 256 snapshots
+        """Return the snapshots of main that these commits of the pipeline made, if they remain; see `Table.landed`.
+
+        Compactions and commits of other pipelines repeat the pipeline's pointer. An earlier kpipe did not mark a commit's own
+        snapshot: it counts if the one before it remains, and has another pointer.
+        """
+        meta, found, unmarked = state.table.metadata, dict[int, Snapshot](), list[Snapshot]()
+        for snapshot in ancestors_of(meta.current_snapshot(), meta):  # newest first; kpipe keeps some 256
             said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if not any(name.startswith(KEY) for name in said):
+                continue
             pointer = Pointer.read(said.get(f"{KEY}{pipeline}"))
-            if pointer is not None and pointer.seq in seqs:
-                found[pointer.seq] = Snapshot(snapshot.snapshot_id, pointer.seq)
-            parent = snapshot.parent_snapshot_id
-            snapshot = meta.snapshot_by_id(parent) if parent is not None else None
+            seq = pointer.seq if pointer is not None else 0
+            found.update({item.seq: item for item in unmarked if item.seq != seq})
+            unmarked.clear()
+            if seq in seqs and said.get(MADE_BY, pipeline) == pipeline:
+                made = Snapshot(snapshot.snapshot_id, seq)
+                if MADE_BY in said:
+                    found[seq] = made
+                else:
+                    unmarked.append(made)
         return found
 
     def queries(self, state: IcebergState | None, snapshot: Snapshot, condition: str) -> Sequence[Query]:

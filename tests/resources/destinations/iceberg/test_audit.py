@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kpipe import failpoints
+from kpipe.definition.lakehouse_options import Part
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import AuditFailed, Fenced, InvalidPipeline
+from kpipe.errors import AuditFailed, Fenced, InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.iceberg import Audit, IcebergLake, SQLite
@@ -37,6 +38,14 @@ class AuditedRestPlace(RestIcebergPlace):
     def lake(self, table: str = "tweets") -> IcebergLake:
         plain = super().lake(table)
         return IcebergLake(LocalFolder(self.folder), table, plain._catalogue, self.namespace, Audit(CHECKS))
+
+
+class DividedPlace(AuditedPlace):
+    checks: Mapping[str, str] = {"any": "id >= 0"}
+
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        audit, parts = Audit(self.checks), (Part("text", ""),)
+        return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder), audit=audit, parts=parts)
 
 
 @pytest.fixture
@@ -107,6 +116,81 @@ def test_zombie_that_wakes_after_its_audit_is_fenced(place: AuditedPlace) -> Non
     with pytest.raises(Fenced):
         zombie.commit(late)
     assert done and len(place.rows()) == 11 and positions(place.open()) == {0: 11, 1: 0} and proof(place.open()).ok
+
+
+@pytest.mark.parametrize("at", [("commit.divided",), ("commit.before",), ("commit.divided", "commit.audit")])
+def test_zombie_that_has_partitioned_the_table_is_fenced(tmp_path: Path, at: tuple[str, ...]) -> None:
+    """The partitioning is a commit of its own; a successor publishes before, after, or between it and the zombie's rows."""
+    place, reached = DividedPlace(tmp_path), list[str]()
+    zombie = begun(place)
+    late = batch(place, zombie.ledger()[1], {0: 20}, values={"id": 1, "text": "t"})
+
+    def overtaken(point: str) -> None:
+        if point in at and point not in reached:
+            reached.append(point)
+            if point == at[-1]:
+                successor = place.open()
+                successor.commit(batch(place, successor.ledger()[1], {0: 11}, values={"id": 1, "text": "t"}))
+
+    failpoints.arm(overtaken)
+    with pytest.raises(Fenced):
+        zombie.commit(late)
+    assert reached == [*at] and [row["_kafka_offset"] for row in place.rows()] == [*range(11)]
+    assert positions(place.open()) == {0: 11, 1: 0} and proof(place.open()).ok
+
+
+def test_killed_between_the_partitioning_and_the_rows(tmp_path: Path) -> None:
+    place = DividedPlace(tmp_path)
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 20}, values={"id": 1, "text": "t"})
+    killed(place, commit, "commit.divided")
+    assert len(place.iceberg().spec().fields) == 1 and place.rows() == [] and positions(place.open()) == {0: 0, 1: 0}
+    assert place.open().commit(commit).seq == 2
+    assert len(place.rows()) == 20 and positions(place.open()) == {0: 20, 1: 0} and proof(place.open()).ok
+
+
+def offer(place: AuditedPlace, to: int, *names: str, fails: bool = False, fields: str = "a") -> None:
+    """Commit a batch with these columns."""
+    values = {"id": 1, "text": "bad" if fails else "t", **{name: dict.fromkeys(fields, 7) for name in names}}
+    columns = Columns(
+        (*COLUMNS, *Columns.of(dict.fromkeys(names, f"STRUCT({', '.join(f'{field} BIGINT' for field in fields)})")))
+    )
+    destination = place.open()
+    destination.commit(batch(place, destination.ledger()[1], {0: to}, columns, values))
+
+
+def test_columns_of_a_rejected_batch_may_come_back_one_by_one(place: AuditedPlace) -> None:
+    begun(place)
+    offer(place, 2)
+    for _ in range(2):
+        with pytest.raises(AuditFailed):
+            offer(place, 10, "c", "d", fails=True)
+    offer(place, 4, "c")
+    with pytest.raises(AuditFailed):
+        offer(place, 10, "c", fields="ab", fails=True)
+    offer(place, 6, "c", "d")
+    offer(place, 8, "c", fields="ab")
+    assert [(row["c"], row["d"]) for row in place.rows()] == [
+        *[(None, None)] * 2,
+        *[({"a": 7, "b": None}, None)] * 2,
+        *[({"a": 7, "b": None}, {"a": 7})] * 2,
+        *[({"a": 7, "b": 7}, None)] * 2,
+    ]
+    assert proof(place.open()).ok
+
+
+def test_a_published_column_that_was_rejected_before_does_not_come_back(place: AuditedPlace) -> None:
+    begun(place)
+    with pytest.raises(AuditFailed):
+        offer(place, 2, "c", fails=True)
+    offer(place, 2, "c")
+    with place.iceberg().update_schema() as update:
+        update.delete_column("c")
+    for _ in range(2):
+        with pytest.raises(SchemaConflict, match="column c: another program has renamed or dropped it"):
+            offer(place, 4, "c")
+    offer(place, 4)
+    assert len(place.rows()) == 4 and proof(place.open()).ok
 
 
 def test_others_that_append_meanwhile_do_no_harm(place: AuditedPlace) -> None:

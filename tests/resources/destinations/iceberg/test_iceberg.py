@@ -16,8 +16,11 @@ from pyiceberg.exceptions import CommitFailedException
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable, SchemaConflict
 from kpipe.failpoints import POINTS
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import BIGINT, Columns, Struct
 from resources.destinations import open_destination
+from resources.destinations.iceberg.data_files import append
+from resources.destinations.iceberg.durable import local
 from resources.destinations.iceberg.transaction import OneAttempt
 from resources.home import Home
 from resources.testing.place import COLUMNS, batch
@@ -95,16 +98,113 @@ def test_a_column_that_another_program_has_renamed_or_dropped_does_not_come_back
     assert proof(destination).ok and len(place.rows()) == 5
 
 
-def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
-    """Another program appends, and then only its own snapshot is kept."""
-    destination = loaded(place)
-    place.iceberg().append(pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]}))
+def test_a_dropped_column_does_not_come_back_after_its_snapshots_have_expired(place: IcebergPlace) -> None:
+    """Dropping the newest column makes an earlier schema current again, with its earlier id."""
+    wide = Columns((*COLUMNS, *Columns.of({"x": "BIGINT"})))
+    destination, old = begun(place), {"id": 1, "text": "a", "x": 111}
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    destination.commit(batch(place, destination.ledger()[1], {0: 4}, wide, old))
+    with place.iceberg().update_schema() as update:
+        update.delete_column("x")
+    destination.commit(batch(place, destination.ledger()[1], {0: 6}))
+    expire_all_but_the_current(place)
+    with pytest.raises(SchemaConflict, match="column x: another program has renamed or dropped it"):
+        destination.commit(batch(place, destination.ledger()[1], {0: 8}, wide, {**old, "x": 999}))
+    assert len(place.rows()) == 6 and proof(place.open()).ok
+
+
+def expire_all_but_the_current(place: IcebergPlace) -> None:
     table = place.iceberg()
-    for snapshot in table.metadata.snapshots[:-1]:
-        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    for snapshot in table.metadata.snapshots:
+        if snapshot.snapshot_id != table.metadata.current_snapshot_id:
+            table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+
+
+FOREIGN = pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]})
+
+
+@pytest.mark.parametrize("appends", [1, 3])
+def test_expired_snapshots_leave_the_ledger(place: IcebergPlace, appends: int) -> None:
+    """Another program appends, and then only its own newest snapshot is kept."""
+    destination = loaded(place)
+    for _ in range(appends):
+        place.iceberg().append(FOREIGN)
+    expire_all_but_the_current(place)
+    assert positions(place.open()) == {0: 10, 1: 5}
+    place.iceberg().append(FOREIGN)
+    expire_all_but_the_current(place)
     assert positions(place.open()) == {0: 10, 1: 5}
     destination.commit(batch(place, destination.ledger()[1], {0: 12}))
-    assert len(place.rows()) == 18 and proof(destination).ok
+    assert len(place.rows()) == 18 + appends and proof(destination).ok
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_rollback_stays_one_when_another_program_expires_its_snapshots(place: IcebergPlace, older: bool) -> None:
+    """Also in tables of a kpipe that recorded a sequence number beside the copy of the pointers, and no snapshot."""
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 3}))
+    early = place.iceberg().metadata.current_snapshot()
+    assert early is not None
+    destination.commit(batch(place, destination.ledger()[1], {0: 10}))
+    with place.iceberg().manage_snapshots() as change:
+        change.rollback_to_snapshot(early.snapshot_id)
+    place.iceberg().append(FOREIGN)
+    if older:
+        with place.iceberg().transaction() as change:
+            change.remove_properties("kpipe.ledger.snapshot")
+    expire_all_but_the_current(place)
+    assert positions(place.open()) == {0: 3, 1: 0}
+    destination = place.open()
+    destination.commit(batch(place, destination.ledger()[1], {0: 15}))
+    assert len(place.rows()) == 16 and positions(place.open()) == {0: 15, 1: 0} and proof(place.open()).ok
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_as_of_names_only_the_snapshot_that_a_commit_made(
+    place: IcebergPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """Later snapshots of kpipe repeat the pointers: a compaction's, and those of other pipelines."""
+    if older:  # as kpipe wrote summaries before
+        monkeypatch.setattr("resources.destinations.iceberg.table.append", unmarked(append))
+    destination: Any = begun(place)
+    for end in range(1, 6):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    last, seq = place.iceberg().metadata.current_snapshot_id, destination.ledger()[1].seq
+    destination.maintain(Limits(min_input_files=2), tmp_path / "scratch")
+    begun(place, pipeline="other")
+    assert place.iceberg().metadata.current_snapshot_id != last
+    known = place.open().snapshots([seq - 1, seq])
+    assert {number: item.id for number, item in known.items()}[seq] == last and len(known) == 2
+    expire_all_but_the_current(place)
+    assert place.open().snapshots([seq - 1, seq]) == {}
+
+
+def unmarked(real: Any) -> Any:
+    def call(change: Any, folder: Any, files: Any, summary: dict[str, str], branch: str) -> None:
+        del summary["kpipe.commit"]
+        real(change, folder, files, summary, branch)
+
+    return call
+
+
+def test_an_operator_decides_where_no_metadata_proves_the_ledger(place: IcebergPlace) -> None:
+    loaded(place)
+    for _ in range(2):
+        place.iceberg().append(FOREIGN)
+    expire_all_but_the_current(place)
+    table = place.iceberg()
+    for entry in table.metadata.metadata_log:
+        local(entry.metadata_file).unlink()
+    with pytest.raises(LedgerMismatch, match="main has no snapshot with kpipe's ledger") as caught:
+        place.open().ledger()
+    name, number = "kpipe.ledger.snapshot", str(table.metadata.current_snapshot_id)
+    assert f"set the table property {name} to {number}" in caught.value.hint
+    with table.transaction() as change:
+        change.set_properties({name: number})
+    destination = place.open()
+    assert positions(destination) == {0: 10, 1: 5}
+    destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+    assert len(place.rows()) == 19 and proof(destination).ok
 
 
 def test_snapshots_beyond_those_that_are_to_stay_are_expired(place: IcebergPlace) -> None:

@@ -18,6 +18,7 @@ from kpipe.definition.lakehouse_options import Part, part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Step
+from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
 from kpipe.testing.commits import commit_to
 from resources.destinations.delta import DeltaLake
@@ -183,6 +184,21 @@ def test_audited_and_divided(tmp_path: Path) -> None:
     assert place.rows() == [] and positions(place.open()) == {0: 0}
     destination.commit(mixed(place, destination, 3))
     assert len(place.rows()) == 3 and len(place.iceberg().spec().fields) == 2 and proof(place.open()).ok
+
+
+def test_divided_by_unsigned_integers_of_64_bits(place: Any, tmp_path: Path) -> None:
+    """Both formats store them as decimals."""
+    place.by = ("u",)
+    columns = Columns.of({"u": "UBIGINT"})
+    destination: Any = begun(place, 1)
+    values = [7, 2**64 - 1, None, 7, 0]
+    for at, value in enumerate(values):
+        destination.commit(batch(place, destination.ledger()[1], {0: at + 1}, columns, {"u": value}))
+    assert [row["u"] for row in place.rows()] == values and proof(place.open()).ok
+    if isinstance(place, IcebergPlace):
+        assert place.iceberg().scan(row_filter="u = 7").to_arrow()["_kafka_offset"].to_pylist() == [3, 0]
+    destination.maintain(Limits(min_input_files=2), tmp_path / "scratch")
+    assert [row["u"] for row in place.rows()] == values and proof(place.open()).ok
 
 
 @pytest.mark.parametrize("point", ["commit.data", "commit.before", "commit.after"])
