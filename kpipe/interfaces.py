@@ -129,7 +129,7 @@ class Publication:
     Attributes:
         batch: id of the batch.
         seq: its sequence number.
-        metadata: by partition (TOPIC:NUMBER for several topics), as stored with the commit.
+        metadata: by partition (TOPIC:NUMBER for several topics), as stored with the commit; of the parts that are committed.
     """
 
     batch: str
@@ -223,8 +223,8 @@ class Destination(Protocol):
         """Read the metadata of commits that are not yet published, oldest first."""
         ...
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark batches as published, and return those that this call marked (each batch is returned to one caller only)."""
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
+        """Mark as published what `unpublished` returned, and return the batches of which this call marked something."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,11 @@ from kpipe.offsets import Range
 from kpipe.terminal import plain
 from kpipe.topics import PartitionId, PartitionState, TopicSnapshot
 
-__all__ = ["Adoption", "Difference", "Start", "compare", "differences", "judge", "origin_of"]
+__all__ = ["Adoption", "Difference", "Start", "compare", "differences", "judge", "origin_of", "positions_of"]
 
 _LISTED = 20
 _ARROW = " -> "  # between the origin and the positions, in the note of a commit
+_POSITION = re.compile(r"(?:^|, )([A-Za-z0-9._-]+)/([0-9]+) at ([0-9]+)(?=[,;]|$)")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Adoption:
 
     @property
     def note(self) -> str:
-        """Text of the commit; `origin_of` is the inverse."""
+        """Text of the commit; `origin_of` and `positions_of` are the inverse."""
         return f"adopt: {self.origin}{_ARROW}{', '.join(f'{start.source} at {start.offset}' for start in self.starts)}"
 
 
@@ -84,6 +86,13 @@ def origin_of(note: str) -> str:
     """Return the origin in a commit's note; empty if it is of another kind."""
     words, arrow, _ = note.partition(_ARROW)
     return words.removeprefix("adopt: ") if arrow and words.startswith("adopt: ") else ""
+
+
+def positions_of(note: str) -> list[tuple[str, int, int]]:
+    """Return topic, partition and position of each partition in a commit's note; empty if it is of another kind."""
+    if not origin_of(note):
+        return []
+    return [(topic, int(number), int(at)) for topic, number, at in _POSITION.findall(note.rpartition(_ARROW)[2])]
 
 
 def judge(positions: Positions, snapshot: TopicSnapshot, accept_loss: bool = False) -> Adoption:

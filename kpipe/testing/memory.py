@@ -175,11 +175,12 @@ class MemoryDestination:
                 for item in waiting[:limit]
             ]
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
         """Mark batches as published, and return those that this call marked."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
-            mine = [b for b in dict.fromkeys(batches) if known and b in known.commits and b not in known.published]
+            batches = dict.fromkeys(item.batch for item in publications)
+            mine = [b for b in batches if known and b in known.commits and b not in known.published]
             if known is not None:
                 known.published.update(mine)
             return mine

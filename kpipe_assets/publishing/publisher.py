@@ -6,7 +6,7 @@ Ledger and Dagster have no common transaction, so the order is fixed and each st
     2. read unpublished commits from the ledger
     3. skip commits in the event log: every event contains the sequence number of its newest commit
     4. store the events
-    5. mark the commits as published
+    5. mark what was read as published
 
 A crash before step 4 changes nothing. After a crash in step 4, or before step 5, the ledger has unpublished commits that
 some partitions in Dagster show already: step 3 of the next publisher skips them.
@@ -76,7 +76,7 @@ class Publisher:
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
             yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
             self._others(publications)
-            self._destination.published([item.batch for item in publications])  # 5
+            self._destination.published(publications)  # 5
             log_publications(self._home, self._pipeline, publications)
 
     def _events(self, at: int, publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:

@@ -93,7 +93,8 @@ def _parsed(block: bytes, columns: int) -> list[pa.Array]:
     table = csv.read_csv(
         io.BytesIO(block),
         csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
-        csv.ParseOptions(newlines_in_values=True),
+        # One column: a line without text is NULL. No line is ignored.
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         # PostgreSQL writes NULL as an empty field, and an empty text in quotes.
         csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),

@@ -9,13 +9,15 @@ from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from kpipe.adoption.judge import positions_of
 from kpipe.errors import InvalidPipeline
 from kpipe.provenance.facts import DECISIONS, MOST, CommitInfo
 from kpipe.schema.columns import Columns, Scalar
-from kpipe.topics import PartitionId
+from kpipe.topics import PartitionId, TopicId
+from kpipe.verification.recount import Entry
 from resources.duckdb_engine.sandbox import closed
 
-__all__ = ["Written", "bound", "columns_named", "commit_info", "decided", "shares"]
+__all__ = ["Written", "adopted_rows", "bound", "columns_named", "commit_info", "decided", "shares"]
 
 _INTEGER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
 _DATE = re.compile(r"\d{4,6}-\d\d-\d\d")
@@ -25,7 +27,7 @@ _COORDINATES = ("_kafka_partition", "_kafka_offset")
 
 @dataclass(frozen=True)
 class Written:
-    """A range with rows in a table, of any pipeline.
+    """A range with rows in a table, of any pipeline, or of the loader whose position a pipeline has adopted.
 
     Attributes:
         pipeline: its name.
@@ -44,6 +46,23 @@ class Written:
     def topic(self) -> str:
         """Name of the topic."""
         return self.source.topic.name
+
+
+def adopted_rows(pipeline: str, batch: str, note: str, made: Entry) -> list[Written]:
+    """Return the ranges of another loader that overlap a range, also where the pipeline reads these offsets again.
+
+    Args:
+        pipeline: that has adopted the loader's position.
+        batch: id of that commit.
+        note: of that commit.
+        made: the range.
+    """
+    cluster, number = made.source.topic.cluster, made.source.partition
+    return [
+        Written(pipeline, batch, PartitionId(TopicId(cluster, "", topic), number), 0, at)
+        for topic, partition, at in positions_of(note)
+        if partition == number and at > made.range.start
+    ]
 
 
 def shares(others: Iterable[Written], topic: str | None, offset: int) -> dict[str, bool]:

@@ -11,7 +11,7 @@ import pytest
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, Fenced, OutcomeUnknown
-from kpipe.interfaces import Destination
+from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import LOST, SKIPPED, Lane, LaneChange
 from kpipe.ledger.tail import CUT, Tail
 from kpipe.offsets import Range
@@ -34,7 +34,7 @@ class Commits:
         assert proof(destination).ok
         destination.record_state("running")
         assert destination.ledger()[0] == ""
-        assert list(destination.published(["x"])) == []
+        assert list(destination.published([Publication("x", 1, {})])) == []
 
     def test_first_commit_registers_and_later_ones_count(self, place: Place) -> None:
         destination = place.open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kpipe.batch.dead_letter_page import LetterMark, LetterPages, StoredLetter
@@ -39,9 +41,9 @@ class Publication:
         ]
         assert [p.seq for p in a.unpublished(limit=1)] == [2]
         ids = [p.batch for p in waiting]
-        assert list(a.published([ids[0], "unknown"])) == ids[:1]
-        assert list(b.published(ids)) == ids[1:]
-        assert not a.published(ids) and not a.published([]) and not b.unpublished()
+        assert list(a.published([waiting[0], replace(waiting[1], batch="unknown")])) == ids[:1]
+        assert list(b.published(waiting)) == ids[1:]
+        assert not a.published(waiting) and not a.published([]) and not b.unpublished()
 
     def test_state_and_errors_are_shown(self, place: Place) -> None:
         destination = loaded(place)

@@ -144,7 +144,7 @@ class Contents:
             destination.commit(replace(begin(pipeline, [0, 1]), id=f"{pipeline}-begin"))
             for part in _FIRST:
                 destination.commit(batch(self.place, destination.ledger()[1], **part))
-            destination.published([destination.unpublished()[0].batch])
+            destination.published(destination.unpublished(1))
             destination.record_state("error", "stopped: it's \u2028 broken", "RecordRejected")
         if self.keyed:
             users = self.open("users")

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from kpipe.errors import DestinationError, FormatTooNew, KpipeError
-from kpipe.interfaces import Resuming
+from kpipe.interfaces import Publication, Resuming
 from kpipe.ledger import format_version
 from resources import home
 from resources.destinations.lakehouse import ledger_file
@@ -173,7 +173,7 @@ def test_a_newer_store_is_refused_as_it_is(store: Store[Any], contents: Contents
         destination = contents.open(pipeline)
         calls: list[Callable[[], Any]] = [
             destination.ledger, destination.history, destination.recount, destination.unpublished,
-            lambda it=destination: it.view("batches"), lambda it=destination: it.published(["x"]),
+            lambda it=destination: it.view("batches"), lambda it=destination: it.published([Publication("x", 1, {})]),
             lambda it=destination: it.record_state("running"),
         ]  # fmt: skip
         if pipeline == "tweets":

@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict
 from kpipe.schema.columns import Columns
+from resources.destinations.delta.restores import LastCommit, transaction
 from resources.destinations.delta.table_metadata import Table, of_meta, of_protocol
 from resources.destinations.delta.types import columns_of, has_local_times
 from resources.destinations.lakehouse.data_files import Brought, day
@@ -40,11 +41,6 @@ _FEATURES = {
 _LOG = "_delta_log"
 #: Application transaction of a table that was written with a key; no pipeline's name.
 KEYED = "kpipe::keyed"
-
-
-def transaction(pipeline: str, what: str) -> str:
-    """Return the name of one of a pipeline's application transactions."""
-    return f"kpipe:{pipeline}:{what}"
 
 
 def transactions(pipeline: str, pointer: Pointer) -> dict[str, int]:
@@ -126,10 +122,20 @@ class DeltaState:
         version: of this state.
         about: the table's metadata.
         `said`: application transactions since the base.
+        commits: last commits of pipelines whose part of the log was read.
     """
 
-    def __init__(self, folder: Folder, base: DeltaTable, version: int, about: Table, said: dict[str, int]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        base: DeltaTable,
+        version: int,
+        about: Table,
+        said: dict[str, int],
+        commits: Mapping[str, LastCommit] | None = None,
+    ) -> None:
         self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
+        self._commits = dict(commits or {})
         self._entry = folder.look(entry_name(version))
 
     @property
@@ -170,10 +176,12 @@ class DeltaState:
         """
         if self._entry is None or self._folder.look(entry_name(self._version)) != self._entry:
             return None
-        version, about, said = self._version, self.about, dict(self._said)
+        version, about, said, commits = self._version, self.about, dict(self._said), dict(self._commits)
         while (data := self._folder.read(entry_name(version + 1))) is not None:
             version += 1
-            for action in map(json.loads, data.splitlines()):
+            actions = _actions(data)
+            commits = {pipeline: commit.after(actions) for pipeline, commit in commits.items()}
+            for action in actions:
                 if "txn" in action:
                     said[action["txn"]["appId"]] = action["txn"]["version"]
                 elif "metaData" in action:
@@ -183,7 +191,7 @@ class DeltaState:
         summed = self._folder.read(f"{_LOG}/_last_checkpoint")
         if summed and json.loads(summed)["version"] > version:  # entries after this version were cleaned up
             return None
-        return DeltaState(self._folder, self._base, version, about, said)
+        return DeltaState(self._folder, self._base, version, about, said, commits)
 
     def _transaction(self, name: str) -> int | None:
         if name not in self._said:
@@ -219,26 +227,30 @@ class DeltaState:
             LedgerMismatch: the table was restored, or the lanes in the log differ from the ledger file.
         """
         self._check_lanes(record)
-        mine, whole, restored = record.base + 1, False, ""
-        has: dict[int, bool] = {}  # versions that contain the rows of that commit; a restore brings back the rows of a version
-        for version in range(record.base + 1, self.version + 1):
-            data = self._folder.read(entry_name(version))
-            whole = whole or data is None  # cleaned up, after a month
-            for action in map(json.loads, (data or b"").splitlines()):
-                if action.get("txn", {}).get("appId") == transaction(record.pipeline, "record"):
-                    mine, whole = version, True
-                said = action.get("commitInfo", {})
-                if said.get("operation") == "RESTORE":
-                    to = (said.get("operationParameters") or {}).get("version")
-                    whole = to is not None and has.get(int(to), False)
-                    restored = f"version {to}" if to is not None else "an earlier time"
-            has[version] = whole
-        if not whole:
+        commit = self._last_commit(record)
+        if commit.by_time and not commit.whole:
             raise LedgerMismatch(
-                f"pipeline {record.pipeline}: {self._folder.place} was restored to {restored}, without the pipeline's last commit"
-                f" (version {mine}): rows recorded in the ledger are missing from the table",
-                f"restore it to version {mine}; or start again with another pipeline name",
+                f"pipeline {record.pipeline}: {self._folder.place} was restored to {commit.restored}: the log does not show"
+                f" whether the table contains the pipeline's last commit (version {commit.made})",
+                f"restore it by number to version {commit.made}; or start again with another pipeline name",
             )
+        if not commit.whole:
+            raise LedgerMismatch(
+                f"pipeline {record.pipeline}: {self._folder.place} was restored to {commit.restored}, without the pipeline's last"
+                f" commit (version {commit.made}): rows recorded in the ledger are missing from the table",
+                f"restore it to version {commit.made}; or start again with another pipeline name",
+            )
+
+    def _last_commit(self, record: Record) -> LastCommit:
+        """Return the pipeline's last commit as this version shows it. Each entry is read once, also by later states."""
+        commit = self._commits.get(record.pipeline)
+        if commit is None or commit.base != record.base:
+            commit = LastCommit.of(record)
+        while commit.read < self.version:
+            data = self._folder.read(entry_name(commit.read + 1))
+            commit = commit.after(_actions(data) if data is not None else None)
+        self._commits[record.pipeline] = commit
+        return commit
 
     def _check_lanes(self, record: Record) -> None:
         """Check that each lane has the same next offset in the log and in the ledger file."""
@@ -250,6 +262,10 @@ class DeltaState:
                     f": expected next offset {lane.next}, found {said}",
                     "restore a backup; or use another pipeline name, with source.start at the end of the table",
                 )
+
+
+def _actions(entry: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in entry.splitlines()]
 
 
 def load(folder: Folder) -> DeltaState | None:

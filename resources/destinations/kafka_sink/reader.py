@@ -116,12 +116,12 @@ class KafkaSinkReader:
             for item in islice(self._waiting(), limit)
         ]
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
         """Mark commits as published; return those that this call marked."""
-        asked = set(batches)
+        asked = dict.fromkeys(item.batch for item in publications)
         waiting = ((item["commit"]["batch_id"], item) for item in self._waiting()) if asked else ()
         known = {batch: item for batch, item in waiting if batch in asked}
-        return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
+        return [batch for batch in asked if batch in known and self._notes.publish(known[batch])]
 
     def _waiting(self) -> Iterator[Item]:
         """Return commits with unpublished metadata. Commits before the first of them are not read again."""

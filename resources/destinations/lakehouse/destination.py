@@ -27,7 +27,7 @@ from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.dead_letter_pages import PagedLetters
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.maintenance.destination import Maintaining
-from resources.destinations.lakehouse.pipeline_state import Notes, marker
+from resources.destinations.lakehouse.pipeline_state import Notes, marker, partitions_by_batch, partitions_of
 from resources.destinations.lakehouse.provenance import Tracing
 from resources.destinations.lakehouse.row_count import count_again
 from resources.destinations.lakehouse.table_format import Overtaken, State, Table, Written, is_keyed
@@ -318,11 +318,12 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             for item in islice(self.waiting(), limit)
         ]
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark commits as published; return those that this call marked."""
-        asked = set(batches)
-        known = {item["commit"]["batch_id"]: item for item in self.waiting(asked)} if asked else {}
-        return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
+        """Mark commits all of whose partitions were read as published; return the batches that this call marked."""
+        read = partitions_by_batch(publications)
+        known = {item["commit"]["batch_id"]: item for item in self.waiting(set(read))} if read else {}
+        mine = [batch for batch in read if batch in known and partitions_of(known[batch]) <= read[batch]]
+        return [batch for batch in mine if self._notes.publish(known[batch])]
 
     def waiting(self, asked: set[str] | None = None) -> Iterator[Item]:
         """Read the commits that are not published yet, oldest first; only those of the batches `asked`, if passed."""

@@ -8,20 +8,34 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kpipe.batch.batch import Batch
+from kpipe.interfaces import Publication
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Item, folder_of, mark
 from resources.destinations.ledger_rows import clean, event_row
 
-__all__ = ["Notes", "marker"]
+__all__ = ["Notes", "marker", "partitions_by_batch", "partitions_of"]
 
 
 def marker(item: Item) -> str:
     """Return the name of the file that marks a commit as published."""
     return f"published/{item['commit']['seq']:012}-{mark(item['commit']['batch_id'].encode()):016x}"
+
+
+def partitions_of(item: Item) -> set[str]:
+    """Return the partitions in the metadata of a commit."""
+    return set(json.loads(item["commit"]["metadata"]))
+
+
+def partitions_by_batch(publications: Iterable[Publication]) -> dict[str, set[str]]:
+    """Return the partitions of each batch; a batch of many tables can have several publications."""
+    found: dict[str, set[str]] = {}
+    for item in publications:
+        found.setdefault(item.batch, set()).update(item.metadata)
+    return found
 
 
 class Notes:

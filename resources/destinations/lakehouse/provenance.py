@@ -22,7 +22,7 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.row_search import Condition
 from resources.destinations.lakehouse.table_format import State, Table, is_keyed
 from resources.destinations.ledger_rows import entry
-from resources.destinations.provenance import Written, bound, commit_info, decided, shares
+from resources.destinations.provenance import Written, adopted_rows, bound, commit_info, decided, shares
 
 __all__ = ["Lake", "Tracing", "rows_at", "trace"]
 
@@ -76,7 +76,7 @@ def trace(lake: Lake, topic: str, partition: int, offset: int) -> Facts:
                 if offset in made.range:
                     found.append((item, made))
     read = [(item, made) for item, made in found if not made.reread]
-    others = _others(lake, [made for _, made in read])
+    others = _others(lake, read)
     snapshots = lake.table.landed(lake.state, lake.pipeline, [made.seq for _, made in read])
     readings = [
         _reading(lake, item, made, offset, others.get(made.seq, []), snapshots.get(made.seq))
@@ -87,11 +87,21 @@ def trace(lake: Lake, topic: str, partition: int, offset: int) -> Facts:
     return Facts(lake.record.ledger, readings, decided(decisions, topic, partition))
 
 
-def _others(lake: Lake, mine: Sequence[Entry]) -> dict[int, list[Written]]:
-    """Return, by the number of each commit, other ranges of all pipelines that overlap its range and have rows."""
+def _others(lake: Lake, read: Sequence[tuple[Item, Entry]]) -> dict[int, list[Written]]:
+    """Return, by the number of each commit, other ranges that overlap its range and have rows.
+
+    They are those of all pipelines, and of the loaders whose positions pipelines have adopted. An adoption by another pipeline
+    after the range was read took over from this pipeline.
+    """
+    mine = [made for _, made in read]
     result: dict[int, list[Written]] = {made.seq: [] for made in mine}
     for record in lake.others() if mine else ():
         for item in lake.items(record):
+            if item["commit"]["kind"] == "adopt":
+                adopted = commit_info(item["commit"])
+                for own, made in read:
+                    if record.pipeline == lake.pipeline or _is_before(adopted, commit_info(own["commit"])):
+                        result[made.seq] += adopted_rows(record.pipeline, adopted.batch, adopted.note, made)
             for row in item["ranges"]:
                 if not row["rows"]:
                     continue
@@ -104,6 +114,10 @@ def _others(lake: Lake, mine: Sequence[Entry]) -> dict[int, list[Written]]:
                     if written != _own(lake, made):
                         result[made.seq].append(written)
     return result
+
+
+def _is_before(first: CommitInfo, second: CommitInfo) -> bool:
+    return first.committed is not None and second.committed is not None and first.committed < second.committed
 
 
 def _own(lake: Lake, made: Entry) -> Written:

@@ -33,9 +33,10 @@ from resources.destinations.sql.batch_commit import (
 from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.dead_letter_pages import PagedLetters
 from resources.destinations.sql.engine import Engine, TargetTable
-from resources.destinations.sql.ledger import history_tables, history_totals, ledger_table, multi_table, publications, views
+from resources.destinations.sql.ledger import history_tables, history_totals, ledger_table, multi_table, views
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.adopted import adopted_offsets
+from resources.destinations.sql.ledger.publications import mark, waiting
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
@@ -273,16 +274,16 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
         """Return the metadata of commits that have not been published, oldest first."""
-        return self.store.read_ledger(lambda connection: publications.waiting(connection, self.pipeline, limit), [])
+        return self.store.read_ledger(lambda connection: waiting(connection, self.pipeline, limit), [])
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
         """Mark batches as published, and return those that this call marked."""
-        if not batches or not self.store.is_registered():
+        if not publications or not self.store.is_registered():
             return []
 
         def write(connection: Connection) -> list[str]:
             connection.execute("BEGIN")
-            marked = publications.mark(connection, self.engine.dialect, self.pipeline, batches)
+            marked = mark(connection, self.engine.dialect, self.pipeline, [item.batch for item in publications])
             connection.execute("COMMIT")
             return marked
 

@@ -15,7 +15,7 @@ from kpipe.schema.columns import Columns
 from kpipe.topics import Part, PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.recount import Entry
-from resources.destinations.provenance import Written, bound, commit_info, decided, shares
+from resources.destinations.provenance import Written, adopted_rows, bound, commit_info, decided, shares
 from resources.destinations.sql.ledger import ledger_table, multi_table, row_balance
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
 from resources.destinations.sql.ledger.range_check import only_topic
@@ -172,15 +172,11 @@ def _own(store: Store, entry: Entry) -> Written:
 def _others(connection: Connection, store: Store, entry: Entry, table: str) -> list[Written] | None:
     """Return other ranges, of all pipelines, whose rows in the table may have coordinates of the range; None: too many."""
     same = store.engine.dialect.same_name
-    cleared = (
-        f"SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = w.pipeline_name"
-        f" AND g.closed_by = '{CLEARED}' AND {same.format('g.target_table', 'w.target_table')}"
-    )
     rows = connection.execute(
         "SELECT pipeline_name, batch_id, cluster_id, topic_id, topic, batch_earliest_offset, batch_latest_offset"
         f" FROM {WRITTEN} AS w WHERE {same.format('target_table', '$1')} AND batch_source_partition_id = $2"
         ' AND batch_earliest_offset < $3 AND batch_latest_offset > $4 AND "rows" > 0'
-        f" AND seq > ({cleared}) LIMIT {_LOOKED + 1}",
+        f" AND seq > ({_cleared(same, 'w', 'w.target_table')}) LIMIT {_LOOKED + 1}",
         [table, entry.source.partition, entry.range.end, entry.range.start],
     ).fetchall()
     if len(rows) > _LOOKED:
@@ -189,7 +185,32 @@ def _others(connection: Connection, store: Store, entry: Entry, table: str) -> l
         Written(pipeline, batch, PartitionId(TopicId(*topic), entry.source.partition), start, end)
         for pipeline, batch, *topic, start, end in rows
     ]
-    return [other for other in found if other != _own(store, entry)]
+    return [other for other in found if other != _own(store, entry)] + _adopted(connection, store, entry, table)
+
+
+def _cleared(same: str, of: str, table: str) -> str:
+    """Return the query for the number of the commit of pipeline `of` that recorded last that the table was cleared."""
+    return (
+        f"SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = {of}.pipeline_name"
+        f" AND g.closed_by = '{CLEARED}' AND {same.format('g.target_table', table)}"
+    )
+
+
+def _adopted(connection: Connection, store: Store, entry: Entry, table: str) -> list[Written]:
+    """Return ranges of other loaders whose rows may be in the table: of adoptions by pipelines that write it.
+
+    An adoption by another pipeline after the range was read took over from this pipeline.
+    """
+    same = store.engine.dialect.same_name
+    rows = connection.execute(
+        f"SELECT pipeline_name, batch_id, note FROM {COMMITS.sql} AS c WHERE kind = 'adopt' AND (pipeline_name = $1 OR ("
+        f"committed < (SELECT o.committed FROM {COMMITS.sql} AS o WHERE o.pipeline_name = $1 AND o.batch_id = $2)"
+        f" AND ({same.format('c.target_table', '$3')} OR EXISTS (SELECT 1 FROM {WRITTEN} AS w"
+        f" WHERE w.pipeline_name = c.pipeline_name AND {same.format('w.target_table', '$3')}))))"
+        f" AND seq > ({_cleared(same, 'c', '$3')}) LIMIT {_LOOKED}",
+        [store.pipeline, entry.batch, table],
+    ).fetchall()
+    return [other for pipeline, batch, note in rows for other in adopted_rows(pipeline, batch, note or "", entry)]
 
 
 def _records(

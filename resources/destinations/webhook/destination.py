@@ -249,9 +249,9 @@ class WebhookDestination:
         """Return metadata of commits that are not published yet, oldest first."""
         return self._book.unpublished(limit)
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
         """Mark commits as published; return those that this call marked."""
-        return self._book.published(batches)
+        return self._book.published(publications)
 
 
 def _fits(ledger: Ledger, commit: Commit) -> bool:

@@ -54,7 +54,7 @@ def test_complete_names_the_offsets_of_another_loader(world: World) -> None:
 def test_published_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:
     list(_ingest_without_dagster(world))
     assert check(world)["published"].passed, "what waits is no fault"
-    world.destination.published([item.batch for item in world.destination.unpublished()])
+    world.destination.published(world.destination.unpublished())
     item = check(world)["published"]
     assert not item.passed and "is marked as published" in (item.description or "")
 

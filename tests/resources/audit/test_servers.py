@@ -6,6 +6,7 @@ import pytest
 
 from kpipe.audit.coordinates import find_coordinates
 from kpipe.errors import DestinationError
+from resources.audit.source_servers import _parsed
 from resources.audit.sources import open_table
 from resources.audit.table_address import TableAddress
 from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
@@ -37,3 +38,12 @@ def test_rows_that_a_policy_hides_are_an_error(postgres: PostgresServer, monkeyp
         assert rows(postgres, schema, monkeypatch) == 3
     finally:
         postgres.sql(f"ALTER ROLE {ROLE} NOBYPASSRLS")
+
+
+@pytest.mark.parametrize(("block", "expected"), [
+    (b"1\n\n2\n\n", [["1", None, "2", None]]), (b"\n\n", [[None, None]]), (b'""\n', [[""]]),
+    (b'"a\n\nb"\n\n', [["a\n\nb", None]]), (b'1,\n,\n2,""\n', [["1", None, "2"], [None, None, ""]]),
+])  # fmt: skip
+def test_copied_rows_of_null_are_read(block: bytes, expected: list[list[str | None]]) -> None:
+    """PostgreSQL writes a row whose only column is NULL as an empty line."""
+    assert [column.to_pylist() for column in _parsed(block, len(expected))] == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pyarrow as pa
 import pytest
 
 from kpipe import failpoints
+from kpipe.adoption.judge import positions_of
 from kpipe.batch.batch import Commit
+from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LaneChange
 from kpipe.ledger.transitions import adopt
+from kpipe.provenance.explain import ROW, explain
 from resources.testing.place import Place, batch, begin, source
 from resources.testing.state import proof
 from tests.resources.destinations.databases import database
@@ -83,3 +87,39 @@ def test_rows_of_another_pipeline_are_counted(place: Place) -> None:
     assert (found.ok, found.partitions["0"]["rows_found"]) == (True, 8), found.problems
     place.delete_row(0, 2)
     assert not proof(destination).ok
+
+
+def fate(destination: Any, offset: int) -> Any:
+    facts = destination.trace("tweets", 0, offset)
+    (found,) = explain(facts, source(0), offset).fates
+    return found
+
+
+def test_rows_at_adopted_offsets_are_not_attributed_to_a_reading(place: Place) -> None:
+    destination = adopted(place, {0: 5, 1: 0})
+    changes, _ = transitions.reread(destination.ledger()[1], source(0), 3)
+    destination.commit(Commit(uuid.uuid4().hex, "tweets", changes, kind="rewind", note="rewind: tweets/0 from 3"))
+    read = batch(place, destination.ledger()[1], {0: 8}, gaps={(0, 3)})
+    counts = {key: replace(found, gaps=0, filtered=1, messages=5) for key, found in read.counts.items()}
+    destination.commit(read.stored(counts))
+    insert(place, [(0, at) for at in range(5)])
+    for offset, rows in ((3, 1), (4, 2)):  # of offset 3, the row is the other loader's; of offset 4, one of two
+        found = fate(destination, offset)
+        assert (found.rows, found.unattributed, found.decision) == ({}, {"tweets": rows}, "")
+    found = fate(destination, 5)
+    assert (found.rows, found.unattributed, found.decision) == ({"tweets": 1}, {}, ROW)
+
+
+def test_a_pipeline_that_was_taken_over_keeps_its_rows(place: Place) -> None:
+    old = place.open("old")
+    old.commit(begin("old", (0,)))
+    old.commit(batch(place, old.ledger()[1], {0: 5}))
+    destination = adopted(place, {0: 5})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8}))
+    assert [fate(old, 2).rows, fate(destination, 6).rows] == [{"tweets": 1}] * 2
+
+
+def test_positions_are_read_from_the_note() -> None:
+    note = "adopt: table a -> b/0 at 7 -> web.a-1/0 at 5, web.a-1/12 at 0, b/0 at 9; by me, c/0 at 1 today"
+    assert positions_of(note)[:3] == [("web.a-1", 0, 5), ("web.a-1", 12, 0), ("b", 0, 9)]
+    assert positions_of("reread: tweets/0 at 5") == []

@@ -246,10 +246,13 @@ class TopicLakes(TopicTracing):
                 waiting.setdefault(key, {}).update(json.loads(item["commit"]["metadata"]))
         return [Publication(batch, seq, waiting[seq, batch]) for seq, batch in sorted(waiting)[:limit]]
 
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark the committed parts of batches as published; return the batches of which this call marked a part."""
-        marked = {batch for seen in self.seen() for batch in seen.place.published(batches)} if batches else set()
-        return [batch for batch in dict.fromkeys(batches) if batch in marked]
+    def published(self, publications: Sequence[Publication]) -> Sequence[str]:
+        """Mark the parts that were read as published; return the batches of which this call marked a part.
+
+        Parts that were committed after they were read stay unpublished: a batch of many tables lands over a longer time.
+        """
+        marked = {batch for seen in self.seen() for batch in seen.place.published(publications)} if publications else set()
+        return [batch for batch in dict.fromkeys(item.batch for item in publications) if batch in marked]
 
 
 class KeyedTopicLakes(TopicLakes):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.delta import DeltaLake
 from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.folder import LocalFolder
 from resources.home import Home
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, positions, proof
@@ -143,6 +146,54 @@ def test_a_restore_to_a_restored_version_does_not_hide_it(place: DeltaPlace) -> 
     write_deltalake(str(place.folder / "tweets"), foreign, mode="append", schema_mode="merge")
     place.delta().restore(after + 4)  # a version with the rows, and others
     assert positions(destination) == {0: 20, 1: 5} and proof(destination).ok
+
+
+def test_a_restore_to_a_time_is_refused_until_a_version_is_named(place: DeltaPlace) -> None:
+    """The log has the time as the operator wrote it, and copies of a folder have other times: no version can be derived."""
+    destination = loaded(place)
+    made, foreign = place.delta().version(), pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]})
+    time.sleep(0.01)
+    then = datetime.now(UTC)
+    time.sleep(0.01)
+    write_deltalake(str(place.folder / "tweets"), foreign, mode="append", schema_mode="merge")
+    place.delta().restore(then)
+    message = f"was restored to a point in time: the log does not show .* last commit .version {made}"
+    for act in (destination.ledger, place.open().ledger):
+        with pytest.raises(LedgerMismatch, match=message) as caught:
+            act()
+        assert f"restore it by number to version {made}; or" in caught.value.hint
+    place.delta().restore(made)
+    assert positions(destination) == {0: 10, 1: 5} and proof(place.open()).ok
+
+
+def test_entries_of_others_are_read_once(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination, read = loaded(place), []
+    foreign = pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]})
+
+    def append(times: int) -> int:
+        for _ in range(times):
+            write_deltalake(str(place.folder / "tweets"), foreign, mode="append", schema_mode="merge")
+        return int(place.delta().version())
+
+    def counted(folder: LocalFolder, name: str) -> bytes | None:
+        read.append(name)
+        return whole(folder, name)
+
+    newest, whole = append(5), LocalFolder.read
+    destination.ledger()
+    monkeypatch.setattr(LocalFolder, "read", counted)
+    entries = [f"_delta_log/{version:020}.json" for version in range(newest + 4)]
+    destination.ledger()
+    assert [name for name in read if name in entries] == [entries[newest + 1]]  # it does not exist yet
+    read.clear()
+    assert append(2) == newest + 2
+    destination.ledger()
+    assert [name for name in read if name in entries] == entries[newest + 1 : newest + 4]
+    place.delta().restore(newest - 5)
+    destination.ledger()
+    place.delta().restore(0)
+    with pytest.raises(LedgerMismatch, match="was restored to version 0"):
+        destination.ledger()
 
 
 def test_erased_transactions_are_no_fresh_start(place: DeltaPlace) -> None:
@@ -286,12 +337,12 @@ def test_history_moves_into_segments_and_stays_whole(place: DeltaPlace, monkeypa
         commits.append(batch(place, destination.ledger()[1], {0: end}, dead=[(0, end - 1)] if end % 10 == 0 else []))
         assert destination.commit(commits[-1]).seq == end + 1
         if end == 25:
-            mine = [p.batch for p in destination.unpublished()]
-            assert mine == [commit.id for commit in commits]
-            assert list(destination.published(mine[:20])) == mine[:20]
+            mine = list(destination.unpublished())
+            assert [p.batch for p in mine] == [commit.id for commit in commits]
+            assert list(destination.published(mine[:20])) == [p.batch for p in mine[:20]]
     waiting = [p.batch for p in place.open().unpublished()]
     assert waiting == [commit.id for commit in commits[20:]]
-    assert list(destination.published([commits[0].id])) == []
+    assert list(destination.published(mine[:1])) == []
     assert [entry.range.start for entry in destination.history()] == list(range(40))
     assert [row["seq"] for row in destination.view("batches_summary", 3)] == [41, 40, 39]
     assert len(destination.view("batches")) == 40 and len(destination.view("errors", 2)) == 2

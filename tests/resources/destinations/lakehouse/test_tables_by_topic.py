@@ -117,14 +117,33 @@ def test_views_and_publications_are_those_of_the_pipeline(place: Any) -> None:
         (first.id, 2, ["web-blog:0", "web.shop:0"]), (second.id, 3, ["web.shop:0"]),
     ]  # fmt: skip
     assert destination.unpublished(1) == waiting[:1]
-    assert opened(place).published([first.id, "x"]) == [first.id]
-    assert destination.unpublished() == waiting[1:] and destination.published([first.id]) == []
+    assert opened(place).published([waiting[0], replace(waiting[1], batch="x")]) == [first.id]
+    assert destination.unpublished() == waiting[1:] and destination.published(waiting[:1]) == []
     facts = destination.trace("web.shop", 0, 5)
     assert [(reading.commit.seq, reading.entry.seq, reading.tables[0].at_offset) for reading in facts.readings] == [(3, 3, 1)]
     assert not facts.decisions and not destination.trace("other", 0, 1).readings
     assert [(row.topic, row.offset) for row in destination.rows_at("raw_web_blog", {"id": "2"}, 5)] == [("web-blog", 2)]
     with pytest.raises(InvalidPipeline, match="raw_web_shop"):
         destination.rows_at("raw_other", {"id": "2"}, 5)
+
+
+def test_a_part_that_lands_after_the_batch_was_read_is_published_later(place: Any) -> None:
+    destination = begun(opened(place))
+    whole = commit(place, destination, {SHOP: 5, BLOG: 3})
+    publisher, read = opened(place), []
+
+    def between(point: str) -> None:
+        if point == "commit.next_table":
+            read.extend(publisher.unpublished())
+
+    failpoints.arm(between)
+    destination.commit(whole)
+    failpoints.arm(None)
+    assert [sorted(item.metadata) for item in read] == [["web-blog:0"]]
+    assert publisher.published(read) == [whole.id]
+    (left,) = opened(place).unpublished()
+    assert (left.batch, left.seq, sorted(left.metadata)) == (whole.id, read[0].seq, ["web.shop:0"])
+    assert publisher.published([left]) == [whole.id] and not opened(place).unpublished()
 
 
 @pytest.mark.parametrize(("point", "times", "landed"), [
