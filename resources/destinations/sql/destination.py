@@ -209,8 +209,8 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
             foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
             known, more = columns.names() if columns is not None else None, list[str]()
             if self.store.by_field and columns is not None and not foreign:
-                named, computed = (self.pipeline, table.name, self.store.table), table.rule.update if table.rule is not None else ()
-                more += counting.misplaced(connection, dialect, *named, columns, computed)
+                names, rule = (self.pipeline, table.name, self.store.table), table.rule
+                more += counting.misplaced(connection, dialect, *names, columns, () if rule is None else rule.update)
             return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign, more)
 
         return self.store.read_ledger(read, Evidence("", Ledger(self.pipeline)))
