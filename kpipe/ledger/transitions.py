@@ -98,7 +98,8 @@ def give_up(ledger: Ledger, steps: Sequence[Step]) -> tuple[LaneChange, ...]:
 def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChange, ...]:
     """Mark offsets as skipped that have been read and whose rows were deleted; other offsets stay as they are.
 
-    They count as tried, so that the lanes still show where a bounded pipeline began.
+    They count as tried, so that the lanes still show where a bounded pipeline began. It is no decision about a log that was cut:
+    the other offsets of the lane keep the mark, and those before its next offset the fingerprint.
     """
     changes: list[LaneChange] = []
     for lane in ledger.of(source):
@@ -107,7 +108,7 @@ def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChan
         if lane.kind != READ or not taken:
             continue
         pieces = [_skipped(source, item.start, item.end, tried=True) for item in taken]
-        pieces += [Lane(source, left.start, left.end, left.end) for left in RangeSet.of(taken).missing(done)]
+        pieces += [_part(lane, left) for left in RangeSet.of(taken).missing(done)]
         if lane.next != lane.end:
             pieces.append(Lane(source, lane.next, lane.next, lane.end))
         made = {piece.start: piece for piece in pieces}
@@ -215,6 +216,14 @@ def accept_log(ledger: Ledger, source: PartitionId, others: Collection[tuple[Par
             if not lane.finished:
                 changes.append(LaneChange(None, Lane(source, lane.next, lane.next, lane.end)))
     return tuple(changes)
+
+
+def _part(lane: Lane, left: Range) -> Lane:
+    """Return the lane of a part of the offsets that a lane has read."""
+    tail = lane.tail
+    if left.end != lane.next:
+        tail = Tail.made(left.end, state=tail.state) if tail is not None and tail.state in (CUT, ACCEPTED) else None
+    return Lane(lane.source, left.start, left.end, left.end, tail=tail)
 
 
 def _until(lane: Lane, to: int) -> Lane:

@@ -111,7 +111,8 @@ class Exchanging(Protocol):
         """Drop the tables of a pipeline, and delete its ledger, history and dead letters, in one commit.
 
         Raises:
-            InvalidStatement: one of the tables was written by another pipeline, or not by this one. Nothing was dropped.
+            InvalidStatement: one of the tables was written by another pipeline, or not by this one, or has rows that no pipeline
+                has written. Nothing was dropped.
         """
         ...
 

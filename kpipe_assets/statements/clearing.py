@@ -17,6 +17,7 @@ from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.topic_tables import TopicTables, of_topic, table_of_topic
 from kpipe.topics import PartitionId, TopicSnapshot
 from kpipe.verification.clearing import Clearing
+from kpipe.verification.commit_order import why_in_order
 from kpipe_assets.runs.run_locks import is_running
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
@@ -70,7 +71,7 @@ def truncate(home: Home, statement: Truncate) -> Result:
             raise invalid[name]
     done = destination.clear([table], _who())
     words = [f"table {table}: {count(sum(done.rows.values()), 'row')} deleted", *_skipped(done.pipelines)]
-    return Result("; ".join([*words, *_reads_again(writers if not named else (), list(done.pipelines))]))
+    return Result("; ".join([*words, *_reads_again(home, known, writers if not named else (), list(done.pipelines))]))
 
 
 def _definitions(home: Home) -> tuple[list[Pipeline], dict[str, KpipeError]]:
@@ -97,14 +98,34 @@ def _former(known: Sequence[Pipeline], home: Home, table: str) -> list[Pipeline]
     return writers
 
 
-def _reads_again(former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
+def _reads_again(home: Home, known: Sequence[Pipeline], former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
     """Return messages that name the statement to load the rows again, into the current table of each pipeline."""
     if not names:
         return []
     if len(names) > 1 and not former:
         return [f"RESET PIPELINE {', '.join(names)} reads them again"]
     into = {each.name: f", into table {each.into.table}" for each in former}
-    return [f"ALTER PIPELINE {name} SET OFFSETS EARLIEST reads them again{into.get(name, '')}" for name in names]
+    defined = {each.name: each for each in known}
+    return [f"{_rereading(home, name, defined.get(name))}{into.get(name, '')}" for name in names]
+
+
+def _rereading(home: Home, name: str, pipeline: Pipeline | None) -> str:
+    """Name the statement. While another table still has rows, kpipe refuses SET OFFSETS EARLIEST without REREAD."""
+    earliest = f"ALTER PIPELINE {name} SET OFFSETS EARLIEST"
+    if pipeline is None or not _has_read(home, pipeline):
+        return f"{earliest} reads them again"
+    if why_in_order(pipeline):
+        return f"{earliest} REREAD reads all records again, also those of the rows that another table still has"
+    return f"BACKFILL PIPELINE {name} reads them again"
+
+
+def _has_read(home: Home, pipeline: Pipeline) -> bool:
+    """Return whether the ledger still has offsets that were read, or adopted; False if it cannot be read now."""
+    try:
+        _, ledger = open_destination(pipeline, home).ledger()
+    except KpipeError:  # the table is cleared: only the message depends on it
+        return False
+    return any(ledger.committed(source).ranges or ledger.unread(source, ADOPTED).ranges for source in ledger.sources())
 
 
 def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Callable[[str], None]) -> Result:

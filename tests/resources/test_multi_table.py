@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kpipe import failpoints
-from kpipe.errors import RecordRejected
+from kpipe.errors import NotAvailable, RecordRejected
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
@@ -305,3 +305,16 @@ def test_tables_with_offsets_that_were_read_again_are_still_proven_after_an_edit
     gone = made.place.rows("orders")[-1]
     made.sql(f"DELETE FROM orders WHERE id = {gone['id']}")
     assert not made.proof().ok
+
+
+def test_a_table_that_left_the_definition_is_named_when_the_others_cannot_be_cleared(bench: Any) -> None:
+    made = filled(bench)
+    made.pipeline = define(also=[])
+    for only, hint in (
+        (None, "RESET PIPELINE shop clears all tables that its definition names"),
+        (["shop"], "add table order_lines to the definition of pipeline shop again, then RESET PIPELINE shop"),
+        (["more"], "RESET PIPELINE more, shop reads the rows of all of them again"),
+    ):
+        with pytest.raises(NotAvailable, match="has written table order_lines from the same records") as refused:
+            made.destination.clear(["orders"], "me", only)
+        assert refused.value.hint.startswith(hint)

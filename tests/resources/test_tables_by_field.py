@@ -19,7 +19,8 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.table_template import NAME
 from kpipe.errors import Fenced, NotAvailable, RecordRejected
 from kpipe.ingest.loop import Ingest
-from kpipe.run_events import Seen
+from kpipe.planning.seek import set_offsets
+from kpipe.run_events import Seen, ledger_only
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.topics import FakeTopics
 from kpipe.verification.verify import Audit
@@ -132,6 +133,25 @@ def test_tables_appear_with_the_values_of_a_field(place: Place, tmp_path: Path) 
     assert problems and all(text.startswith("table e_click: ") for text in problems)
     place.sql("INSERT INTO e_order (id, type, _kafka_partition, _kafka_offset) VALUES (2, 'click', 0, 1)")
     assert {text.partition(":")[0] for text in proof(site.destination()).problems} == {"table e_click", "table e_order"}
+
+
+@pytest.mark.drawn(2)
+def test_a_lost_and_a_doubled_row_are_found_beside_offsets_that_were_read_again(place: Place, tmp_path: Path) -> None:
+    site = Site(place, tmp_path, columns={"id": "BIGINT"})
+    site.put(*(event("a", number) for number in range(6)))
+    site.run()
+    (where,) = site.topics.snapshot().partitions
+    for decision in set_offsets(site.destination().ledger()[1], site.topics.snapshot(), {where: 3}, True):
+        commit = ledger_only("tweets", decision.kind, decision.changes, decision.note, decision.steps, "run", "1")
+        site.destination().commit(commit)
+    site.run()
+    assert site.tables() == {"e_a": 9}
+    place.sql("DELETE FROM e_a WHERE _kafka_offset = 1")
+    place.sql("INSERT INTO e_a SELECT * FROM e_a WHERE _kafka_offset = 0")
+    assert any("an offset has more rows" in text for text in proof(site.destination()).problems)
+    place.sql("UPDATE e_a SET type = 'b' WHERE _kafka_offset = 4")
+    problems = str(proof(site.destination()).problems)
+    assert "an offset has more rows" in problems and "another value of type" in problems
 
 
 @pytest.mark.drawn(2)

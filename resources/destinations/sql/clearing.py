@@ -24,7 +24,7 @@ from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 from resources.destinations.sql.store import Store
 
-__all__ = ["clear", "other_rows", "writers", "written_by"]
+__all__ = ["clear", "other_rows", "unwritten", "writers", "written_by"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
@@ -82,12 +82,15 @@ def other_rows(store: Store, table: str) -> int:
     """Return how many rows of the table no pipeline has written; see `Clearing.other_rows`."""
 
     def read(connection: Connection) -> int:
-        if not store.engine.table_exists(connection, table):
-            return 0
-        row = connection.execute(f"SELECT count(*) FROM {store.engine.dialect.name(table)}").fetchone()
-        return max(0, int(row[0]) - row_balance.written(connection, table))
+        return unwritten(connection, store.engine.dialect, table) if store.engine.table_exists(connection, table) else 0
 
     return store.read_ledger(read, 0)
+
+
+def unwritten(connection: Connection, dialect: Dialect, table: str) -> int:
+    """Return how many rows of a table no pipeline has written. The table and the ledger's tables must exist."""
+    row = connection.execute(f"SELECT count(*) FROM {dialect.name(table)}").fetchone()
+    return max(0, int(row[0]) - row_balance.written(connection, table))
 
 
 def _transaction(
@@ -150,12 +153,12 @@ def _taken_back(
     result: dict[str, TakenBack] = {}
     for name in writers:
         connection.execute(f"UPDATE {PIPELINES.sql} SET seq = seq WHERE pipeline_name = $1", [name])
-        others = _beside(connection, dialect, name, tables)
-        if others:
+        beside = _beside(connection, dialect, name, tables)
+        if beside:
             raise NotAvailable(
-                f"pipeline {name} has written table {', '.join(others)} from the same records: they cannot be read again for"
+                f"pipeline {name} has written table {', '.join(beside)} from the same records: they cannot be read again for"
                 f" {' and '.join(tables)} alone",
-                f"RESET PIPELINE {name} clears all tables that its definition names, and reads them again",
+                _all_of(name, beside, only),
             )
         back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
         if back is None:
@@ -173,6 +176,15 @@ def _taken_back(
             )
         result[name] = back
     return result
+
+
+def _all_of(pipeline: str, beside: Sequence[str], only: Collection[str] | None) -> str:
+    """Return the hint how to clear all tables of the same records. RESET PIPELINE, which passes `only`, was not enough."""
+    if only is None:
+        return f"RESET PIPELINE {pipeline} clears all tables that its definition names, and reads them again"
+    if pipeline not in only:
+        return f"RESET PIPELINE {', '.join([*only, pipeline])} reads the rows of all of them again"
+    return f"add table {', '.join(beside)} to the definition of pipeline {pipeline} again, then RESET PIPELINE {', '.join(only)}"
 
 
 def _check_names(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> None:

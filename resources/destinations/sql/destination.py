@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
@@ -209,12 +208,11 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
             foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
-            known = columns.names() if columns is not None else None
-            found = counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign)
-            if not self.store.by_field or columns is None or foreign:
-                return found
-            named, computed = (self.pipeline, table.name, self.store.table), table.rule.update if table.rule is not None else ()
-            return replace(found, problems=counting.misplaced(connection, dialect, *named, columns, computed))
+            known, more = columns.names() if columns is not None else None, list[str]()
+            if self.store.by_field and columns is not None and not foreign:
+                names, rule = (self.pipeline, table.name, self.store.table), table.rule
+                more += counting.misplaced(connection, dialect, *names, columns, () if rule is None else rule.update)
+            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign, more)
 
         return self.store.read_ledger(read, Evidence("", Ledger(self.pipeline)))
 

@@ -13,7 +13,7 @@ from kpipe.rebuild.exchange import Coordinates, Exchange, TableNames, check, mar
 from kpipe.run_events import ledger_only
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import commit_row
-from resources.destinations.sql.clearing import written_by
+from resources.destinations.sql.clearing import unwritten, written_by
 from resources.destinations.sql.ledger import history_tables, ledger_table
 from resources.destinations.sql.ledger.table_definitions import (
     BATCHES,
@@ -224,6 +224,11 @@ def discard(store: Store, pipeline: str, tables: Sequence[str]) -> None:
         known = engine.begin(connection, pipeline, store.tables)[0]
         for name in there:
             _check_own(pipeline, name, written_by(connection, dialect, [name]) if known else [])
+            if number := unwritten(connection, dialect, name):
+                raise InvalidStatement(
+                    f"table {name}: no pipeline has written {number} of its rows; nothing was dropped",
+                    f"copy the rows to keep, drop table {name} by hand, and repeat the command",
+                )
         for table in _OF_PIPELINE if known else ():
             connection.execute(f"DELETE FROM {table.sql} WHERE pipeline_name = $1", [pipeline])
         for name in tables:

@@ -61,7 +61,8 @@ class Dialect:
         hits: `SELECT id, at, n`: table `{table}` has n rows with the offset `at`, which is in the range `id` of `kpipe_ranges`.
             `{topic}` is a condition that the row `t` and the range `b` are of one topic, or empty.
         keys: whether tables have primary keys.
-        sums: whether `hits` is `SELECT id, n, again, summed` instead: n rows, rows that repeat an offset, the sum of the offsets.
+        sums: whether `hits` is `SELECT id, n, again, summed` instead: n rows, rows that repeat an offset (where `cover` batches
+            have read the range: not 0 if an offset has more rows than that), the sum of the offsets.
     """
 
     schema: str

@@ -9,6 +9,7 @@ import pytest
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LOST, Lane, LaneChange, Ledger, checksum
 from kpipe.ledger.tail import ACCEPTED, BYTES, CUT, RECORDS, SPAN, Difference, Tail, record_hash
+from kpipe.offsets import Range, RangeSet
 from kpipe.topics import PartitionId, TopicId
 
 SOURCE = PartitionId(TopicId("c", "t", "tweets"), 0)
@@ -145,6 +146,24 @@ def test_every_decision_accepts_a_log_that_was_cut_and_keeps_the_mark() -> None:
         assert not [tail for tail in tails if tail is not None and tail.comparable(0) is not None]
     assert transitions.accept_log(ledger(replace(LIVE, tail=TAIL)), SOURCE) == ()
     assert transitions.accept_log(held, SOURCE, [LIVE.key]) == ()
+
+
+@pytest.mark.parametrize("state", ["", CUT, ACCEPTED])
+def test_rows_that_are_cleared_leave_the_mark_and_the_fingerprint_to_the_others(state: str) -> None:
+    """To clear one of two tables does not decide about the log: the next read compares again."""
+    held = ledger(replace(LIVE, tail=TAIL.marked(state)))
+    former = held.after(transitions.clear(held, SOURCE, RangeSet.of([Range(0, 5), Range(8, 12)])))
+    live = former.live(SOURCE)
+    assert live == Lane(SOURCE, 20, 20) and former.tail(live) == TAIL.marked(state)
+    assert [(lane.start, lane.tail and lane.tail.state) for lane in former.of(SOURCE)] == [
+        (0, None), (5, state or None), (8, None), (12, state), (20, None)
+    ]  # fmt: skip
+    current = held.after(transitions.clear(held, SOURCE, RangeSet.of([Range(10, 20)])))
+    assert [(lane.start, lane.tail and lane.tail.state) for lane in current.of(SOURCE)] == [
+        (0, state or None), (10, None), (20, None)
+    ]  # fmt: skip
+    whole = held.after(transitions.clear(held, SOURCE, RangeSet.of([Range(0, 20)])))
+    assert not any(lane.tail for lane in whole.of(SOURCE))
 
 
 def test_a_lane_is_marked_once() -> None:

@@ -59,3 +59,17 @@ def test_a_table_of_the_user_is_refused(home: Home) -> None:
         steps.drop_replaced(home, "orders")
     assert {"orders2_replaced", "orders_replaced"} <= tables(home)
     assert home.names() == ("orders", "orders_replaced")
+
+
+def test_rows_that_no_pipeline_has_written_are_kept(home: Home) -> None:
+    path = home.pipeline("orders").into.database or ""
+    with duckdb.connect(path) as connection:
+        connection.execute("INSERT INTO orders_replaced (id) VALUES (777), (778)")
+    with pytest.raises(InvalidStatement, match="orders_replaced: no pipeline has written 2 of its rows; nothing was") as refused:
+        steps.drop_replaced(home, "orders")
+    assert "drop table orders_replaced by hand" in refused.value.hint
+    assert "orders_replaced" in tables(home) and home.names() == ("orders", "orders_replaced")
+    with duckdb.connect(path) as connection:
+        connection.execute("DROP TABLE orders_replaced")
+    steps.drop_replaced(home, "orders")
+    assert home.names() == ("orders",)

@@ -173,7 +173,7 @@ def test_a_table_that_the_definition_no_longer_names(kpipe: Kpipe, topic: Callab
     assert (numbers(kpipe), numbers(kpipe, "later")) == ([0, 1, 2], [3, 4])
     said = sql(kpipe, "TRUNCATE TABLE orders")
     assert f"table orders: 3 rows deleted; pipeline orders: skipped now: {name}/0 [0, 3)" in said
-    assert "; ALTER PIPELINE orders SET OFFSETS EARLIEST reads them again, into table later" in said
+    assert "; BACKFILL PIPELINE orders reads them again, into table later" in said
     assert verified(kpipe)["rows"] == 2
     sql(kpipe, "BACKFILL PIPELINE orders; START PIPELINE orders FOREGROUND")
     assert (numbers(kpipe), numbers(kpipe, "later")) == ([], list(range(5)))

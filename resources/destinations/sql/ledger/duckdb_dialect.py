@@ -14,28 +14,41 @@ from resources.duckdb_engine.file_connection import Connection, quote
 
 __all__ = ["DIALECT", "create", "exists", "is_damage", "present", "recorded"]
 
-# Rows are summed by cells of 128 offsets, in which two bitmaps count different offsets. A cell within one range needs no row of
-# it, so rows are joined with ranges only where a range begins or ends. Sorting and grouping every row takes many times the
-# memory, and so do smaller cells.
+# Rows are summed by cells of 128 offsets, in which two bitmaps count different offsets, and two those with an odd number of
+# rows. A cell within one range needs no row of it, so rows are joined with ranges only where a range begins or ends. Sorting and
+# grouping every row takes many times the memory, and so do smaller cells.
 _AT = "CAST(t._kafka_offset AS BIGINT)"
-_APART = " + ".join(
-    f"CAST(bit_count(bit_or(CASE WHEN ({_AT} & 64) = {half} THEN CAST(1 AS UBIGINT) << CAST({_AT} & 63 AS UBIGINT)"
-    " ELSE CAST(0 AS UBIGINT) END)) AS BIGINT)"
-    for half in (0, 64)
+
+
+def _bits(combine: str) -> str:
+    """Return an aggregate: the number of bits after the bits of all offsets of a cell were combined."""
+    return " + ".join(
+        f"CAST(bit_count({combine}(CASE WHEN ({_AT} & 64) = {half} THEN CAST(1 AS UBIGINT) << CAST({_AT} & 63 AS UBIGINT)"
+        " ELSE CAST(0 AS UBIGINT) END)) AS BIGINT)"
+        for half in (0, 64)
+    )
+
+
+_APART, _ODD = _bits("bit_or"), _bits("bit_xor")
+# Of offsets that were read k times, those with an even number of rows have at most k - 1 if k is odd, and the other way round.
+# For k = 2 that finds any offset with more rows; for k > 2, another offset can hide it that lost two rows or more.
+_AGAIN = (
+    "CASE WHEN cover = 1 THEN n - apart"
+    " ELSE greatest(0, n - cover * apart + CASE WHEN cover % 2 = 0 THEN odd ELSE apart - odd END) END"
 )
 _CELLS = (
     "WITH kpipe_cells AS MATERIALIZED ("
     f" SELECT {{of_row}} AS _kafka_topic, t._kafka_partition, {_AT} >> 7 AS cell,"
     "  min(t._kafka_offset) AS _kafka_offset, max(t._kafka_offset) AS high, count(*) AS n,"
-    f"  {_APART} AS apart, sum({_AT}) AS summed"
+    f"  {_APART} AS apart, {_ODD} AS odd, sum({_AT}) AS summed"
     " FROM {table} AS t WHERE t._kafka_offset IS NOT NULL GROUP BY ALL),"
-    " kpipe_placed AS MATERIALIZED (SELECT t.*, b.id, t.high < b.batch_latest_offset AS whole"
+    " kpipe_placed AS MATERIALIZED (SELECT t.*, b.id, b.cover, t.high < b.batch_latest_offset AS whole"
     "  FROM kpipe_cells AS t ASOF LEFT JOIN kpipe_ranges AS b ON t._kafka_partition = b.batch_source_partition_id"
     "  {topic} AND t._kafka_offset >= b.batch_earliest_offset),"
     " kpipe_edges AS (SELECT {of_row} AS _kafka_topic, t._kafka_partition, t._kafka_offset FROM {table} AS t"
     "  SEMI JOIN (SELECT * FROM kpipe_placed WHERE whole IS NOT TRUE) AS e ON e._kafka_partition = t._kafka_partition"
     f"  AND e._kafka_topic IS NOT DISTINCT FROM {{of_row}} AND e.cell = {_AT} >> 7)"
-    " SELECT id, n, n - apart AS again, CAST(summed AS DECIMAL(38,0)) AS summed FROM kpipe_placed WHERE whole"
+    f" SELECT id, n, {_AGAIN} AS again, CAST(summed AS DECIMAL(38,0)) AS summed FROM kpipe_placed WHERE whole"
 )
 DIALECT = Dialect(
     schema="main.",  # views stay correct if the file is attached next to others
@@ -44,11 +57,11 @@ DIALECT = Dialect(
     micros="epoch_us({0})",
     # An ASOF join sorts once; a join on both bounds would compare every row with every batch.
     hits=(
-        f"{_CELLS} UNION ALL SELECT id, n, n - apart, CAST(summed AS DECIMAL(38,0)) FROM ("
-        f"SELECT b.id, {_AT} >> 7 AS cell, count(*) AS n, {_APART} AS apart, sum({_AT}) AS summed"
+        f"{_CELLS} UNION ALL SELECT id, n, {_AGAIN}, CAST(summed AS DECIMAL(38,0)) FROM ("
+        f"SELECT b.id, b.cover, {_AT} >> 7 AS cell, count(*) AS n, {_APART} AS apart, {_ODD} AS odd, sum({_AT}) AS summed"
         " FROM kpipe_edges AS t ASOF JOIN kpipe_ranges AS b ON t._kafka_partition = b.batch_source_partition_id"
         " {topic} AND t._kafka_offset >= b.batch_earliest_offset"
-        " WHERE t._kafka_offset < b.batch_latest_offset GROUP BY b.id, cell) AS x"
+        " WHERE t._kafka_offset < b.batch_latest_offset GROUP BY b.id, b.cover, cell) AS x"
     ),
     sums=True,
     place="(SELECT 'DuckDB ' || path FROM duckdb_databases() WHERE database_name = current_database())",

@@ -44,7 +44,7 @@ class Compared:
     Attributes:
         wrong: ranges with another number of rows, each with this number.
         exchanged: ranges with the right number of rows, but other offsets.
-        repeated: rows that repeat an offset that was read once, by partition.
+        repeated: rows that repeat an offset, in ranges that overlap no other, by partition.
         problems: of offsets that were read several times, one sentence each.
     """
 
@@ -92,7 +92,7 @@ def check_ranges(
 ) -> Compared:
     """Compare the rows of each committed range with the table.
 
-    Of overlapping ranges, all rows are compared together, and an offset that one of them alone contains must not be repeated.
+    Of overlapping ranges, all rows are compared together, and an offset must not have more rows than ranges that contain it.
     A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
     range may have no row with an offset at all.
 
@@ -138,7 +138,10 @@ def check_ranges(
         of_range="b.topic" if by_topic else "''",
     )
     if not dialect.sums:
-        hits = f"SELECT id, n, n - 1 AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed FROM ({hits}) AS h"
+        hits = (
+            "SELECT h.id, n, CASE WHEN n > cover THEN n - cover ELSE 0 END AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed"
+            f" FROM ({hits}) AS h JOIN kpipe_ranges AS r ON r.id = h.id"
+        )
     big = dialect.bigint
     # These names do not hide a table of the user.
     found = connection.execute(
@@ -148,7 +151,7 @@ def check_ranges(
         f" kpipe_unplaced AS ({unplaced}),"
         f" kpipe_hits AS ({hits}),"
         f" kpipe_held AS (SELECT of_group, CAST(sum(n) AS {big}) AS held, CAST(sum(again) AS {big}) AS again,"
-        f"  CAST(sum(CASE WHEN cover = 1 THEN again ELSE 0 END) AS {big}) AS doubled, sum(summed) AS summed"
+        "  sum(summed) AS summed"
         "  FROM kpipe_hits AS x JOIN kpipe_ranges AS p ON p.id = x.id GROUP BY of_group),"
         f' kpipe_groups AS (SELECT of_group, count(*) AS readings, CAST(sum("rows") AS {big}) AS written,'
         f"  CASE WHEN count(records) = count(*) THEN CAST(sum(records) AS {big}) END AS records,"
@@ -157,7 +160,7 @@ def check_ranges(
         f" kpipe_compared AS (SELECT {', '.join(f'b.{name}' for name in ENTRY.split(', '))}, b.seq, readings, latest, written,"
         "  coalesce(held, 0) AS held, coalesce(again, 0) - (written - g.records) AS again,"
         "  coalesce(summed, 0) - g.offsets AS off,"
-        "  CASE WHEN written = g.records THEN coalesce(doubled, 0) ELSE 0 END AS doubled,"
+        "  CASE WHEN written = g.records THEN coalesce(again, 0) ELSE 0 END AS doubled,"
         "  CASE WHEN b.batch_source_partition_id IN (SELECT number FROM kpipe_unplaced WHERE number IS NOT NULL)"
         "   THEN 1 ELSE 0 END AS loose"
         "  FROM kpipe_read AS b JOIN kpipe_groups AS g ON g.of_group = b.id LEFT JOIN kpipe_held AS h ON h.of_group = b.id"
@@ -195,4 +198,4 @@ def _add(
     elif not doubled:
         compared.problems.append(f"{where}: the {written} rows found are not those of {readings} batches with offsets in common")
     if doubled:
-        compared.problems.append(f"{where}: {doubled} rows repeat an offset that was read once")
+        compared.problems.append(f"{where}: an offset has more rows than batches that have read it")

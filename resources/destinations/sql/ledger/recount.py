@@ -47,6 +47,7 @@ def recount(
     known: Sequence[str] | None,
     key: Sequence[str] = (),
     adopted: Adopted | None = None,
+    more: Sequence[str] = (),
 ) -> TableRecount:
     """Count the rows of a table, its repeated offsets, and the rows of each committed range.
 
@@ -62,6 +63,7 @@ def recount(
         known: names of the table's columns; None: the table does not exist.
         key: its key columns, if it has a key.
         adopted: offsets that another loader has read: its rows in this table are not counted.
+        more: problems of the table that the caller has found.
     """
     expected = _by_partition(
         connection,
@@ -75,10 +77,10 @@ def recount(
     if keeping is not None:
         held = {number: item.rows for number, item in keeping.found.items()}
         expected = {number: item.rows for number, item in keeping.expected.items()}
-        return TableRecount(held, expected, keeping=keeping)
+        return TableRecount(held, expected, keeping=keeping, problems=more)
     names, name = {column.lower() for column in known}, dialect.name(table)
     if "_kafka_partition" not in names:
-        return TableRecount(_unnumbered(connection, name, expected), expected)
+        return TableRecount(_unnumbered(connection, name, expected), expected, problems=more)
     topic = TOPIC if TOPIC in names else "NULL"
     rows = _by_partition(
         connection,
@@ -94,7 +96,8 @@ def recount(
             place = named(only, number)
             rows[place] = rows.get(place, 0) + rows.pop(number)
     compared = check_ranges(connection, dialect, pipeline, table, names, only) if "_kafka_offset" in names else Compared()
-    return TableRecount(rows, expected, compared.repeated, compared.wrong, compared.exchanged, problems=compared.problems)
+    problems = [*compared.problems, *more]
+    return TableRecount(rows, expected, compared.repeated, compared.wrong, compared.exchanged, problems=problems)
 
 
 def misplaced(
