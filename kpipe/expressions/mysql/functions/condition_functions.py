@@ -50,7 +50,7 @@ def _extreme(name: str, *values: Value) -> Value:
     """Compile GREATEST or LEAST: NULL if any argument is; texts compare as texts, or as dates beside these.
 
     Raises:
-        Untranslated: the arguments mix texts and numbers, or dates and values that are no literal dates.
+        Untranslated: the arguments mix texts and numbers, or dates and other values than literal dates.
     """
     kinds = {value.kind for value in values} - {"null"}
     dates = kinds & {"date", "datetime", "time"}

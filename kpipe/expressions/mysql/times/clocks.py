@@ -59,7 +59,7 @@ def _from_unixtime(seconds: Value, written: Value | None = None) -> Value:
 def _convert_tz(moment: Value, origin: Value, target: Value) -> Value:
     """Compile CONVERT_TZ: unchanged if the time in UTC is out of range.
 
-    Where clocks change, a local time that occurs twice is the earlier one. One that is skipped is the moment of the change.
+    Where clocks change, a local time that occurs twice is the earlier one. A skipped local time is the moment of the change.
     """
     source, sink = _zone(origin), _zone(target)
     if source is None or sink is None:
