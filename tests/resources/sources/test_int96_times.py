@@ -35,7 +35,7 @@ def _read(times: pa.Array, repeat: int = 1, **options: Any) -> list[Any]:
     })  # fmt: skip
     out = io.BytesIO()
     pq.write_table(pa.concat_tables([table] * repeat), out, use_deprecated_int96_timestamps=True, **options)
-    found = read_rows("f", _Bytes(out.getvalue()), Range(0, repeat * len(times)))  # type: ignore[arg-type]
+    found = read_rows("f", _Bytes(out.getvalue()), Range(0, repeat * len(times)))
     return [json.loads(line) for block in found for line in block.column("line").to_pylist()]
 
 
