@@ -99,7 +99,7 @@ class IcebergState:
             f" the table property {_AT} to {meta.current_snapshot_id}, its current snapshot",
         )
 
-    def _earlier(self, number: int) -> Mapping[str, str]:
+    def _earlier(self, number: int) -> dict[str, str]:
         """Search the pointers that a snapshot had in earlier metadata files, which have the expired snapshots.
 
         pyiceberg removes the parent's id from a snapshot when the parent expires.
