@@ -98,8 +98,8 @@ def give_up(ledger: Ledger, steps: Sequence[Step]) -> tuple[LaneChange, ...]:
 def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChange, ...]:
     """Mark offsets as skipped that have been read and whose rows were deleted; other offsets stay as they are.
 
-    They count as tried, so that the lanes still show where a bounded pipeline began. It is no decision about a log that was cut:
-    the other offsets of the lane keep the mark, and those before its next offset the fingerprint.
+    They count as tried, so that the lanes still show where a bounded pipeline began. This does not decide about a log that
+    was cut: the other offsets of the lane keep the mark, and those before its next offset the fingerprint.
     """
     changes: list[LaneChange] = []
     for lane in ledger.of(source):
