@@ -24,7 +24,7 @@ _MOST_LISTED = 100
 
 
 def mismatch(name: str, seen: Seen, uid: str, ledger: Ledger, where: str) -> LedgerMismatch:
-    """Return the error of a ledger that does not follow the one that a home has seen.
+    """Return the error of a ledger that does not follow the last one of a home.
 
     Args:
         name: the pipeline's name.

@@ -20,12 +20,12 @@ __all__ = ["Proof", "known_ledger", "proof", "prove"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What a destination contains, compared with its ledger and with what the home has seen.
+    """Result of comparing a destination with its ledger, and with the last ledger that the home has seen.
 
     Attributes:
         evidence: that was read.
         result: the comparison; its problems include `mismatch`.
-        mismatch: why the ledger is not the one that the home has seen; None: it is.
+        mismatch: why the ledger does not follow the last ledger that the home has seen; None: it does.
         was_seen: whether the home has seen a commit of the pipeline.
     """
 

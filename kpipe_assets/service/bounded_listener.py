@@ -11,7 +11,7 @@ __all__ = ["BoundedListener"]
 class BoundedListener(socket.socket):
     """A listening socket that closes a further connection at once while `most` are open.
 
-    The bound is here, because asyncio tells a protocol of a TLS connection only after the handshake, for which a client may
+    The bound is here, because asyncio notifies the protocol of a TLS connection only after the handshake, for which a client may
     take a minute.
 
     Args:

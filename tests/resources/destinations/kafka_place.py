@@ -190,7 +190,7 @@ class KafkaPlace(Place):
     def double_row(self, partition: int, offset: int) -> None:
         for message in self.records(self.name("tweets")):
             said = dict(message.headers())
-            if (int(said["kpipe.partition"]), int(said["kpipe.offset"])) == (partition, offset):
+            if (said["kpipe.partition"], said.get("kpipe.offset")) == (b"%d" % partition, b"%d" % offset):
                 self.produce(self.name("tweets"), value=message.value(), partition=partition, headers=message.headers())
 
     def delete_dead_letter(self) -> None:
