@@ -79,7 +79,10 @@ class Disk:
 
     def unmount(self) -> None:
         """Unmount; the folder is empty then."""
+        with suppress(OSError):
+            self.changes()  # is answered behind what the disk is writing
         subprocess.run(["umount", "--lazy", str(self._folder)], check=False, capture_output=True)
+        self._process.kill()  # it would serve until no mount namespace has the disk: tests of clusters make some
         self._process.wait(300)
 
 
