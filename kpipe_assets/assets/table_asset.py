@@ -231,10 +231,10 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.
     """Build events of partitions without new records."""
     if not keys:
         return {}
-    _, ledger = run.destination.ledger()
+    uid, ledger = run.destination.ledger()
     multi_topic = run.pipeline.source.multi_topic
     positions = {str(part(source, multi_topic)): offset for source, offset in ledger.positions().items()}
-    return {key: nothing_new(positions.get(key, 0), shown) for key, shown in publisher.shown(keys, asset).items()}
+    return {key: nothing_new(positions.get(key, 0), shown, uid) for key, shown in publisher.shown(keys, asset).items()}
 
 
 def _closing(

@@ -16,8 +16,9 @@ from kpipe.definition.table_template import problem_of
 from kpipe.interfaces import Destination, Publication
 from kpipe.tables.topic_tables import TopicTables, table_of_topic
 from kpipe_assets.assets.topic_asset import partitions, topic_key, topic_names
-from kpipe_assets.publishing.events import numbers, publish_events
-from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, column_lineage, column_schema, of_publications
+from kpipe_assets.publishing.events import publish_events
+from kpipe_assets.publishing.metadata import ROWS, column_lineage, column_schema, of_publications
+from kpipe_assets.publishing.shown_commits import shown_commits
 from resources.home import Home
 
 __all__ = ["publish_topic_tables", "topic_table_key", "topic_table_specs", "topics_with_tables"]
@@ -79,12 +80,13 @@ def publish_topic_tables(
     events: list[dg.AssetMaterialization | dg.AssetObservation] = []
     names = sorted(by_topic)
     rows = destination.rows_of_tables() if names else {}
+    uid = destination.ledger()[0] if names else ""
     columns = destination.columns_of([table_of_topic(pipeline, topic) for topic in names])
     for topic, known in zip(names, columns, strict=True):
         asset = topic_table_key(pipeline, topic)
-        shown = numbers(instance, asset, {key for item in by_topic[topic] for key in item.metadata}, LAST_SEQ)
+        shown = shown_commits(instance, asset, {key for item in by_topic[topic] for key in item.metadata}, destination)
         left = [_after(item, shown) for item in by_topic[topic]]
-        found = of_publications(left)
+        found = of_publications(left, uid)
         for at, (key, metadata) in enumerate(sorted(found.items(), key=lambda item: int(item[0])), 1):
             table: dict[str, Any] = {ROWS: rows.get(asset.path[-1], 0)}
             if at == len(found) and known is not None:

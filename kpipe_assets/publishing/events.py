@@ -25,7 +25,7 @@ from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
-__all__ = ["describe", "newest", "numbers", "publish_events", "publish_in_run"]
+__all__ = ["describe", "newest", "newest_values", "publish_events", "publish_in_run"]
 
 # Events or ids in one query: each id is a parameter of SQL, and Dagster's own limit is ten times as high.
 _AT_ONCE = 1000
@@ -90,17 +90,19 @@ def newest(
     return records
 
 
-def numbers(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collection[str], name: str) -> dict[str, int]:
-    """Return an integer from the metadata of each partition's newest materialization, where it exists.
+def newest_values(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collection[str], names: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Return values from the metadata of each partition's newest materialization, by partition key and name.
 
     Reads the stored JSON of the events: Dagster would create some 80 objects for each of them.
     """
-    storage, values = instance.event_log_storage, dict[str, int]()
+    storage, values = instance.event_log_storage, dict[str, dict[str, Any]]()
     if not isinstance(storage, SqlEventLogStorage):
         for key, record in newest(instance, asset, keys).items():
             event = record.asset_materialization
-            value = event.metadata[name].value if event is not None and name in event.metadata else None
-            values.update({key: value} if isinstance(value, int) else {})
+            if event is not None:
+                values[key] = {name: event.metadata[name].value for name in names if name in event.metadata}
         return values
     table, event_type, ordered = SqlEventLogStorageTable.c, DagsterEventType.ASSET_MATERIALIZATION, list(keys)
     for start in range(0, len(ordered), _AT_ONCE):  # in chunks below SQLite's limit of parameters
@@ -110,9 +112,13 @@ def numbers(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collection[s
             texts = connection.execute(query).fetchall()
         for key, text in texts:
             entries = json.loads(text)["dagster_event"]["event_specific_data"]["materialization"]["metadata_entries"]
-            value = next((entry["entry_data"].get("value") for entry in entries if entry["label"] == name), None)
-            values.update({key: value} if isinstance(value, int) else {})
+            values[key] = {entry["label"]: _value(entry["entry_data"]) for entry in entries if entry["label"] in names}
     return values
+
+
+def _value(data: Mapping[str, Any]) -> Any:
+    """Return the value of a stored metadata entry; a text has another name than a number."""
+    return data["value"] if "value" in data else data.get("text")
 
 
 def _batch(events: Sequence[_Event]) -> Iterator[tuple[_Event, DagsterEventBatchMetadata]]:

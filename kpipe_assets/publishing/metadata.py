@@ -17,6 +17,7 @@ from kpipe.topics import PartitionId, PartitionState, parts
 __all__ = [
     "HIGH",
     "LAST_SEQ",
+    "LEDGER",
     "RECORD",
     "ROWS",
     "column_lineage",
@@ -36,6 +37,8 @@ __all__ = [
 
 #: Sequence number of the newest commit in an event. Commits up to it are published.
 LAST_SEQ = "kpipe/last_seq"
+#: Registration id of the ledger whose commits an event contains: numbers of commits begin again in another one.
+LEDGER = "kpipe/ledger"
 #: High watermark of an observation. A sensor publishes a partition again when it changes.
 HIGH = "kpipe/high_watermark"
 #: Rows of the whole table, whatever the event's partition: Dagster's own key.
@@ -69,7 +72,7 @@ def of_one(publications: Sequence[Publication], tables: Sequence[str], table: st
     return result
 
 
-def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
+def of_publications(publications: Sequence[Publication], ledger: str) -> dict[str, dict[str, Any]]:
     """Combine commits to the metadata of one event for each partition.
 
     End offsets are exclusive. Counts and bytes are sums. `lag` is that of the newest commit, to the high watermark at its
@@ -77,12 +80,13 @@ def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, 
 
     Args:
         publications: in commit order.
+        ledger: registration id of their ledger.
     """
     by_partition: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for publication in publications:
         for key, item in publication.metadata.items():
             by_partition.setdefault(key, []).append((publication.seq, item))
-    return {key: _event(items) for key, items in by_partition.items()}
+    return {key: {**_event(items), LEDGER: ledger} for key, items in by_partition.items()}
 
 
 def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -152,12 +156,13 @@ def _rates(core_seconds: float, rows: int, size: int) -> tuple[float, float]:
     return round(rows / core_seconds, 1), round(size / 1e6 / core_seconds, 3)
 
 
-def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
+def nothing_new(offset: int, last_seq: int, ledger: str) -> dict[str, Any]:
     """Build the event of a partition without new records: the same metadata with zeros, so that plots have no gap.
 
     Args:
         offset: the next offset to read.
         last_seq: the newest commit of the partition that Dagster shows.
+        ledger: registration id of its ledger.
     """
     zeros = {f"kpipe/{name}": 0 for name in _SUMMED}
     return {
@@ -168,6 +173,7 @@ def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
         **cost(0.0, 0, 0),
         "kpipe/batches": 0,
         LAST_SEQ: last_seq,
+        LEDGER: ledger,
     }
 
 

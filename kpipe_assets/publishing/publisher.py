@@ -4,7 +4,7 @@ Ledger and Dagster have no common transaction, so the order is fixed and each st
 
     1. take the home's publishing lock        one publisher at a time; a crash releases it
     2. read unpublished commits from the ledger
-    3. skip commits in the event log: every event contains the sequence number of its newest commit
+    3. skip commits in the event log: every event contains its ledger and the sequence number of its newest commit
     4. store the events
     5. mark what was read as published
 
@@ -23,8 +23,9 @@ import dagster as dg
 
 from kpipe.interfaces import Destination, Publication
 from kpipe.topics import in_order
-from kpipe_assets.publishing.events import numbers, publish_events
-from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, of_one, of_publications, of_table
+from kpipe_assets.publishing.events import publish_events
+from kpipe_assets.publishing.metadata import ROWS, of_one, of_publications, of_table
+from kpipe_assets.publishing.shown_commits import shown_commits
 from kpipe_assets.telemetry.run_log import log_publications
 from resources.home import Home
 
@@ -84,7 +85,8 @@ class Publisher:
         asset = self.keys[at]
         commits = of_one(publications, [key.path[-1] for key in self.keys], asset.path[-1])
         shown = self.shown({key for item in commits for key in item.metadata}, asset)  # 3
-        events = of_publications([_without_shown(item, shown) for item in commits])
+        left = [_without_shown(item, shown) for item in commits]
+        events = of_publications(left, self._destination.ledger()[0]) if any(item.metadata for item in left) else {}
         if events and self._topics:
             table = of_table(self._destination, self._topics, at)
             for event in events.values():
@@ -99,8 +101,7 @@ class Publisher:
 
     def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
         """Return for each partition the newest commit in the event log, or 0. Default: of the first table."""
-        newest = numbers(self._instance, asset or self.keys[0], keys, LAST_SEQ)
-        return {key: newest.get(key, 0) for key in keys}
+        return shown_commits(self._instance, asset or self.keys[0], keys, self._destination)
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Return their number."""
