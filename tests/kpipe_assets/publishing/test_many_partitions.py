@@ -201,11 +201,11 @@ def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: 
         found = events.newest(instance, KEY, keys)
         values = {key: record.asset_materialization.metadata["at"].value for key, record in found.items()}  # type: ignore[union-attr]
         assert values == {"0": 16, "1": 15, "2": 2, "3": 3, "4": 4, "5": 5}
-        assert events.newest(instance, KEY, []) == {} == events.numbers(instance, KEY, [], "at")
-        assert events.numbers(instance, KEY, keys, "at") == values
-        assert events.numbers(instance, KEY, keys, "of another") == {}
-        events.publish_events(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
-        assert events.numbers(instance, KEY, keys, "at") == {key: at for key, at in values.items() if key != "2"}
+        assert events.newest(instance, KEY, []) == {} == events.newest_values(instance, KEY, [], ("at",))
+        assert events.newest_values(instance, KEY, keys, ("at",)) == {key: {"at": at} for key, at in values.items()}
+        assert events.newest_values(instance, KEY, keys, ("of another",)) == {key: {} for key in values}
+        events.publish_events(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text", "more": 1})])
+        assert events.newest_values(instance, KEY, ["2"], ("at", "more")) == {"2": {"at": "a text", "more": 1}}
         assert set(events.newest(instance, KEY, keys, observed=True)) == {"6"}
         kinds = (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION)
         assert [len(instance.get_latest_storage_id_by_partition(KEY, kind)) for kind in kinds] == [6, 1]
