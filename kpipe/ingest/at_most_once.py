@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kpipe.batch.batch import Batch
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, OutcomeUnknown
 from kpipe.ingest.delivery import Delivery
 from kpipe.ledger.ledger import LOST, READ, Lane, LaneChange, Ledger, Step
 from kpipe.ledger.tail import Tail
@@ -43,9 +43,14 @@ class AtMostOnce(Delivery):
         Raises:
             KpipeError: the claim could not be committed.
         """
-        self._open = claim(ledger, batch, self._in_order, self._begun)
-        self._survey.commit_only("claim", self._open.changes, f"claim: {self._open.words}")
-        return self._open.batch
+        taken = self._open = claim(ledger, batch, self._in_order, self._begun)
+        try:
+            self._survey.commit_only("claim", taken.changes, f"claim: {taken.words}")
+        except KpipeError as error:
+            if not isinstance(error, OutcomeUnknown):
+                self._open = None  # not committed: an equal claim in the ledger is another run's
+            raise
+        return taken.batch
 
     def changes(self, batch: Batch) -> tuple[LaneChange, ...]:
         """Return the lane changes of the commit with the rows: the claimed lanes become `read`."""

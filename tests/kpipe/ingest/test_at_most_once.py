@@ -8,11 +8,12 @@ import pytest
 
 from kpipe import failpoints
 from kpipe.batch.batch import Batch
-from kpipe.errors import BrokerUnreachable, KpipeError, OutcomeUnknown
+from kpipe.errors import BrokerUnreachable, Fenced, KpipeError, OutcomeUnknown
 from kpipe.ingest.at_most_once import claim
 from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, Ledger, Step
 from kpipe.ledger.transitions import backfill
 from kpipe.offsets import Range
+from kpipe.run_events import Seen
 from kpipe.topics import PartitionId, TopicId
 
 World = Any
@@ -155,6 +156,23 @@ def test_two_runs_at_once_never_read_the_same_offsets(world: World) -> None:
     world.run(MODE)
     assert not lost(world)
     world.prove_exactly_once()
+
+
+def test_a_claim_that_was_fenced_gives_nothing_back(world: World) -> None:
+    """Two runs with the same plan have equal claims: that of the other one stays, also if it was killed."""
+    world.topics.numbered(0, 10)
+    world.begin()
+    first, second = world.ingest(MODE, seen=Seen()), world.ingest(MODE, seen=Seen())
+    before = second.reconcile(second.observe())
+    planned = second.plan(before)
+    observed = first.reconcile(first.observe())
+    first.stage(observed, first.plan(observed))  # and is killed
+    claimed = dict(world.table.held.lanes)
+    with pytest.raises(Fenced), second.delivery.attempt():
+        second.stage(before, planned)
+    assert world.table.held.lanes == claimed and lost(world) == {(0, at) for at in range(4)}
+    world.run(MODE)
+    prove(world)
 
 
 def test_a_bounded_end_is_claimed_like_anything(world: World) -> None:
