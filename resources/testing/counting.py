@@ -199,20 +199,23 @@ class Counting:
         destination.commit(batch(place, destination.ledger()[1], {0: 7}, topic=recreated))
         assert proof(destination).ok, proof(destination).problems
 
+    def test_a_topic_that_was_recreated_beside_another(self, place: Place) -> None:
+        """Rows name their topic, which two readers have read."""
+        destination, other = loaded(place), TopicId(TOPIC.cluster, "topic-id-2", "more")
+        recreated = TopicId(TOPIC.cluster, "topic-id-3", TOPIC.name)
+        for topic in (other, recreated):
+            destination.commit(begin("tweets", (0,), topic=topic))
+            _with_topic(destination, place, topic, 7)
+        found = proof(destination, multi_topic=True)
+        assert found.ok, found.problems
+
     @pytest.mark.parametrize("lost", [3, 10, 102])
     def test_rows_from_before_a_topic_was_added(self, place: Place, lost: int) -> None:
         """They name no topic, and are those of the only one then."""
         destination, other = loaded(place), TopicId(TOPIC.cluster, "topic-id-2", "more")
         destination.commit(begin("tweets", (0,), at=100, topic=other))
         for topic, end in ((other, 105), (TOPIC, 12)):
-            commit = batch(place, destination.ledger()[1], {0: end}, topic=topic)
-            where, columns = commit.steps[0].range, {"_kafka_topic": pa.string(), **COORDINATES}
-            rows = [
-                {"id": at, "text": "x", "_kafka_topic": topic.name, "_kafka_partition": 0, "_kafka_offset": at}
-                for at in range(where.start, where.end)
-            ]
-            file = place.file(rows, pa.schema([*((name, arrow(kind)) for name, kind in COLUMNS), *columns.items()]))
-            destination.commit(replace(commit.writing(files=(file,)), multi_topic=True))
+            _with_topic(destination, place, topic, end)
         assert proof(destination, multi_topic=True).ok, proof(destination, multi_topic=True).problems
         place.double_row(0, lost + 1)
         if place.rows_go:
@@ -301,6 +304,18 @@ class Counting:
         if place.rows_go:
             place.delete_row(1, 5)
         assert not proof(destination).ok
+
+
+def _with_topic(destination: Destination, place: Place, topic: TopicId, end: int) -> None:
+    """Commit rows of partition 0 that name their topic."""
+    commit = batch(place, destination.ledger()[1], {0: end}, topic=topic)
+    where, columns = commit.steps[0].range, {"_kafka_topic": pa.string(), **COORDINATES}
+    rows = [
+        {"id": at, "text": "x", "_kafka_topic": topic.name, "_kafka_partition": 0, "_kafka_offset": at}
+        for at in range(where.start, where.end)
+    ]
+    file = place.file(rows, pa.schema([*((name, arrow(kind)) for name, kind in COLUMNS), *columns.items()]))
+    destination.commit(replace(commit.writing(files=(file,)), multi_topic=True))
 
 
 def _reread(destination: Destination, start: int) -> None:

@@ -115,8 +115,8 @@ def check_ranges(
     if by_topic and TOPIC not in names:
         return Compared()
     twice = (
-        f" AND topic NOT IN (SELECT topic FROM {WRITTEN} AS x WHERE {same('target_table', '$2')}"
-        " GROUP BY topic HAVING count(DISTINCT (pipeline_name, cluster_id, topic_id)) > 1)"
+        " AND topic NOT IN (SELECT topic FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
+        f"  FROM {WRITTEN} AS x WHERE {same('target_table', '$2')}) AS y GROUP BY topic HAVING count(*) > 1)"
         if row[0] > row[1]
         else ""
     )
