@@ -21,11 +21,11 @@ WRITE = "READ COMMITTED"
 #: All statements of a transaction see one state.
 READ = "REPEATABLE READ"
 
-# Strict: no value is changed to fit. `"` quotes names, as in other databases. Backslashes escape, which is the default: literals
-# here and in insert_literals.py depend on it.
+# Strict: no value is changed to fit, nor is 0 replaced by the next number of AUTO_INCREMENT. `"` quotes names, as in other
+# databases. Backslashes escape, which is the default: literals here and in insert_literals.py depend on it.
 _MODE = (
     "ANSI_QUOTES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"
+    "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY,NO_AUTO_VALUE_ON_ZERO"
 )
 # A parameter; or a name or a text, which may contain a `$` that is not a parameter.
 _TOKEN = re.compile(r'"(?:[^"]|"")*"|\'(?:[^\'\\]|\'\'|\\.)*\'|\$(\d+)')
@@ -62,7 +62,7 @@ class Session:
             " @@lower_case_table_names, @@read_only"
         ).fetchone()
         self.database, modes, self.version, self.comment, self.packet, self.folds, self.read_only = found
-        missing = {"ANSI_QUOTES", "STRICT_ALL_TABLES"} - set(modes.upper().split(","))
+        missing = {"ANSI_QUOTES", "STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO"} - set(modes.upper().split(","))
         if missing or "NO_BACKSLASH_ESCAPES" in modes.upper():
             raise DestinationError(
                 f"{self.comment} {self.version} does not accept sql_mode = '{_MODE}'", "allow it; see the guide"

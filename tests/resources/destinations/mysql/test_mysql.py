@@ -122,6 +122,16 @@ def test_values_that_do_not_fit_are_not_changed(place: MySQLPlace) -> None:
     assert destination.ledger()[1] == ledger and place.rows() == [] and proof(destination).ok
 
 
+def test_zero_is_a_value_of_an_auto_increment_column(place: MySQLPlace) -> None:
+    place.sql(
+        "CREATE TABLE tweets (id bigint auto_increment primary key, text text, _kafka_partition int, _kafka_offset bigint,"
+        " _kafka_timestamp datetime(6))"
+    )
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 1}, values={"id": 0, "text": "zero"}))
+    assert [row["id"] for row in place.rows()] == [0]
+
+
 def test_a_row_that_the_server_does_not_take_is_named(place: MySQLPlace) -> None:
     destination = begun(place)
     ledger = destination.ledger()[1]
