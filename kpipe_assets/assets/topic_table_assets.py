@@ -7,6 +7,7 @@ their own: they are the topics that the home has seen when Dagster loads the def
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -80,13 +81,13 @@ def publish_topic_tables(
     events: list[dg.AssetMaterialization | dg.AssetObservation] = []
     names = sorted(by_topic)
     rows = destination.rows_of_tables() if names else {}
-    uid = destination.ledger()[0] if names else ""
+    ledger = cache(destination.ledger)  # of all tables: read once
     columns = destination.columns_of([table_of_topic(pipeline, topic) for topic in names])
     for topic, known in zip(names, columns, strict=True):
         asset = topic_table_key(pipeline, topic)
-        shown = shown_commits(instance, asset, {key for item in by_topic[topic] for key in item.metadata}, destination)
+        shown = shown_commits(instance, asset, {key for item in by_topic[topic] for key in item.metadata}, ledger)
         left = [_after(item, shown) for item in by_topic[topic]]
-        found = of_publications(left, uid)
+        found = of_publications(left, ledger()[0])
         for at, (key, metadata) in enumerate(sorted(found.items(), key=lambda item: int(item[0])), 1):
             table: dict[str, Any] = {ROWS: rows.get(asset.path[-1], 0)}
             if at == len(found) and known is not None:

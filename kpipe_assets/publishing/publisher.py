@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -60,7 +61,7 @@ class Publisher:
     ) -> None:
         self.keys = [key] if isinstance(key, dg.AssetKey) else list(key)
         self._instance, self._destination, self._topics, self._others = instance, destination, topics, others
-        self._home, self._pipeline = home, pipeline
+        self._home, self._pipeline, self._ledger = home, pipeline, destination.ledger
         self._lock = home.state / f"{pipeline}.publishing"
 
     @contextmanager
@@ -75,7 +76,11 @@ class Publisher:
         with self._lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
-            yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
+            self._ledger = cache(self._destination.ledger)  # one read for all assets: under the lock no event is added
+            try:
+                yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
+            finally:
+                self._ledger = self._destination.ledger
             self._others(publications)
             self._destination.published(publications)  # 5
             log_publications(self._home, self._pipeline, publications)
@@ -86,7 +91,7 @@ class Publisher:
         commits = of_one(publications, [key.path[-1] for key in self.keys], asset.path[-1])
         shown = self.shown({key for item in commits for key in item.metadata}, asset)  # 3
         left = [_without_shown(item, shown) for item in commits]
-        events = of_publications(left, self._destination.ledger()[0]) if any(item.metadata for item in left) else {}
+        events = of_publications(left, self._ledger()[0]) if any(item.metadata for item in left) else {}
         if events and self._topics:
             table = of_table(self._destination, self._topics, at)
             for event in events.values():
@@ -101,7 +106,7 @@ class Publisher:
 
     def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
         """Return for each partition the newest commit in the event log, or 0. Default: of the first table."""
-        return shown_commits(self._instance, asset or self.keys[0], keys, self._destination)
+        return shown_commits(self._instance, asset or self.keys[0], keys, self._ledger)
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Return their number."""
