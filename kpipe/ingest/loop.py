@@ -188,14 +188,15 @@ class Ingest:
             if (resumed := self._resumed()) is not None:
                 return resumed
             if (staged := self.prefetch.take()) is not None:
-                self.sizes.note(staged.reports)
+                observed = Observed(staged.snapshot, staged.ledger, staged.began, staged.started_ms)
             else:
                 observed = self.observe()  # 1
                 observed = self.reconcile(observed)  # 2
                 batch = self.plan(observed)  # 3
                 if isinstance(batch, Idle):
                     return batch
-                staged = self._sized(observed, self.stage(observed, batch))  # 4
+                staged = self.stage(observed, batch)  # 4
+            staged = self._sized(observed, staged)
             commit = self.check(staged)  # 5
             committed = self.commit(commit, staged, last)  # 6
             return self.publish(committed, staged)  # 7

@@ -156,6 +156,7 @@ class DuckDBEngine(Engine):
         row = connection.execute(statement, parameters).fetchone()
         return row[0] if row else 0
 
-    def insert_duplicates(self, connection: Connection, commit: Commit, events: int) -> None:
+    def insert_duplicates(self, connection: Connection, commit: Commit, events: int) -> int:
         """See `Engine`."""
-        connection.execute(*history_tables.letters(self.dialect, commit, events, f"({DUPLICATES})"))
+        row = connection.execute(*history_tables.letters(self.dialect, commit, events, f"({DUPLICATES})")).fetchone()
+        return row[0] if row else 0

@@ -235,9 +235,9 @@ class MySQLEngine(Engine):
         with reader(self.staging) as staged:
             return target_table.set_aside(connection, self.dialect, staged, commit, files, events)
 
-    def insert_duplicates(self, connection: Session, commit: Commit, events: int) -> None:
+    def insert_duplicates(self, connection: Session, commit: Commit, events: int) -> int:
         """See `Engine`."""
-        connection.execute(*history_tables.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})"))
+        return int(connection.execute(*history_tables.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})")).rowcount)
 
     def violations(
         self, connection: Session, table: str, commit: Commit, files: Sequence[Proven], known: Columns

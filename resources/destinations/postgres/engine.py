@@ -164,9 +164,9 @@ class PostgresEngine(Engine):
         with reader(self.staging) as staged:
             return target_table.set_aside(connection, staged, commit, files, events)
 
-    def insert_duplicates(self, connection: Session, commit: Commit, events: int) -> None:
+    def insert_duplicates(self, connection: Session, commit: Commit, events: int) -> int:
         """See `Engine`."""
-        connection.execute(*history_tables.letters(self.dialect, commit, events, f"({DUPLICATES})"))
+        return int(connection.execute(*history_tables.letters(self.dialect, commit, events, f"({DUPLICATES})")).rowcount)
 
     def violations(
         self, connection: Session, table: str, commit: Commit, files: Sequence[Proven], known: Columns

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from kpipe.batch.batch import Commit, Committed, Counts
+from kpipe.batch.batch import Commit, Committed
+from kpipe.batch.counts import Counts, total
 from kpipe.batch.table_write import ByLane
 from kpipe.errors import KpipeError, StagingFailed
 from kpipe.failpoints import failpoint
@@ -153,6 +154,22 @@ def write_rows(
     return part.commit.only.counts
 
 
+def _write_duplicates(
+    store: Store, connection: Connection, part: StagedTable, counts: Mapping[ByLane, Counts], events: int, steps: Steps
+) -> int:
+    """Insert the duplicates of a table as dead letters, and return their number. The next table's merge forgets them.
+
+    Raises:
+        StagingFailed: their number differs from the outcome of the merge.
+    """
+    found = total(counts.values()).dead_letters - total(part.commit.only.counts.values()).dead_letters
+    if found:
+        steps.enter("dead_letters")
+        inserted = store.engine.insert_duplicates(connection, part.commit, events)
+        history_tables.check_set_aside(part.commit, found, inserted)
+    return found
+
+
 def _attempt(store: Store, commit: Commit) -> Failure | None:
     """Run one transaction. Its success proves nothing: COMMIT of an aborted transaction may return OK."""
     steps, parts = Steps(), list[StagedTable]()
@@ -188,10 +205,11 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         steps.enter("register")  # 4: the sequence number of the commit
         seq, events = history_tables.register(connection, engine.dialect, commit, store.table, store.config)
         multi_table.check_names(connection, engine.dialect, commit)
-        landed = [
-            write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts
-            for exists, part in zip(there, parts, strict=False)
-        ]
+        landed, numbered = list[Mapping[ByLane, Counts]](), events + commit.totals.dead_letters
+        for exists, part in zip(there, parts, strict=False):
+            counts = write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts
+            numbered += _write_duplicates(store, connection, part, counts, numbered, steps)
+            landed.append(counts)
         done = commit.settled(landed)
         row_rejections.check_limit(store.pipeline, [table.rule for table in store.tables], before, commit, done)
         if done.counts != commit.counts:
@@ -199,9 +217,8 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         steps.enter("dead_letters")  # 7
         if dead:
             history_tables.check_letters(dead)
-            history_tables.check_set_aside(commit, dead, engine.insert_dead_letters(connection, commit, dead, events))
-        if done.totals.dead_letters > commit.totals.dead_letters:
-            engine.insert_duplicates(connection, done, events + commit.totals.dead_letters)
+            inserted = engine.insert_dead_letters(connection, commit, dead, events)
+            history_tables.check_set_aside(commit, sum(file.rows for file in dead), inserted)
         steps.enter("history")
         own = done.table_by_lane() if store.by_topic else None
         history_tables.history(connection, engine.dialect, done, store.table, seq, own)

@@ -272,8 +272,8 @@ class Engine(Protocol):
     def insert_dead_letters(self, connection: Any, commit: Commit, files: Sequence[Proven], events: int, /) -> int:
         """Insert the staged dead letters, numbered after `events` error events, and return their number."""
 
-    def insert_duplicates(self, connection: Any, commit: Commit, events: int, /) -> None:
-        """Insert the duplicates that `merge` found as dead letters, numbered after `events` error events."""
+    def insert_duplicates(self, connection: Any, commit: Commit, events: int, /) -> int:
+        """Insert the duplicates that the last `merge` found as dead letters, numbered after `events`, and return their number."""
         raise _without_keys(self)
 
     def violations(

@@ -16,6 +16,7 @@ from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
 from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.driver.set_aside import SetAside
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 
 __all__ = ["LettersStager", "batch_of"]
@@ -52,6 +53,7 @@ class LettersStager(LocalStager):
         ask: Asking = no_tables,
     ) -> None:
         super().__init__(pipeline, home, environ, required, ask)
+        self._aside = SetAside(batches=None)  # all parts are committed together, and may be staged again then
         by_source: dict[PartitionId, list[DeadLetter]] = {}
         for letter in sorted(letters, key=lambda letter: letter.offset):
             by_source.setdefault(letter.source, []).append(letter)
@@ -67,10 +69,7 @@ class LettersStager(LocalStager):
         return batch_of(uuid.uuid4().hex, self._pipeline.name, letters)
 
     def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
-        poison_records, refused = self._poison_records, self._refused
-        job = super()._job(batch, tables, program)
-        self._poison_records, self._refused = poison_records, refused  # keep those of the other parts
-        return replace(job, held=self._held)
+        return replace(super()._job(batch, tables, program), held=self._held)
 
 
 def _held(letters: Sequence[DeadLetter]) -> RecordBlock:

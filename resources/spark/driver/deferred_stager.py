@@ -36,6 +36,10 @@ class DeferredStager:
         """See `Stager`."""
         return self._stager.columns(batch, table)
 
+    def sample(self, batch: Batch, tables: Sequence[int]) -> None:
+        """See `Sampling`."""
+        self._stager.sample(batch, tables)
+
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
         return self._stager.stage(batch, tables, closed)

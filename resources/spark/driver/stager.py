@@ -40,6 +40,7 @@ from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
 from resources.spark.driver.sample_steps import bounds_of, spread, typed
+from resources.spark.driver.set_aside import SetAside
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -103,7 +104,7 @@ class SparkStager:
         self._shipped: ProgramSpec | None = None
         self._runner: BatchRunner | None = None
         self._given_up = threading.Event()
-        self._poison_records, self._refused = dict[PartitionId, Mapping[int, str]](), dict[PartitionId, Mapping[int, str]]()
+        self._aside = SetAside()
         if self._program is not None:
             self._spec(str(self._program.file))  # report a missing variable before anything starts
 
@@ -164,7 +165,7 @@ class SparkStager:
                 written = written.joined(found)
             else:
                 sample, poison_records = range_task.sample(job, piece, _SAMPLE_RECORDS, framing=not payloads)
-            self._poison_records[step.source] = {**self._poison_records.get(step.source, {}), **poison_records}
+            self._aside.add_poison(step.source, poison_records)
             payloads += sample
             if self._pipeline.key_format is not None:
                 keys += range_task.sample_keys(job, piece, _SAMPLE_RECORDS)
@@ -181,8 +182,7 @@ class SparkStager:
         runner = self._runner = self._runner or self._new_runner()
         reports = runner.run(batch, self._shaped(batch, tables, self._ship(), closed), self._pipeline.name)
         for report in reports:
-            if report.poison_records:
-                self._poison_records[report.source] = {**self._poison_records.get(report.source, {}), **report.poison_records}
+            self._aside.add_poison(report.source, report.poison_records)
         return sorted(reports, key=lambda report: (report.source, report.range))
 
     def work(self) -> Work:
@@ -191,10 +191,7 @@ class SparkStager:
 
     def refuse(self, records: Mapping[PartitionId, Mapping[int, str]]) -> bool:
         """See `Refusing`."""
-        new = {source: {**self._refused.get(source, {}), **reasons} for source, reasons in records.items() if reasons}
-        more = any(len(reasons) > len(self._refused.get(source, {})) for source, reasons in new.items())
-        self._refused = {**self._refused, **new}
-        return more
+        return self._aside.refuse(records)
 
     def give_up(self) -> None:
         """See `Stager`. Ends a program that runs for a sample, too."""
@@ -262,9 +259,7 @@ class SparkStager:
 
     def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
         errors, extras = self._pipeline.errors, ("topic", "key", "headers")
-        # Kept for the sample and for staging the batch again; dropped when a later batch is staged.
-        ranges = {step.source: step.range for step in batch.steps}
-        self._poison_records, self._refused = _inside(self._poison_records, ranges), _inside(self._refused, ranges)
+        self._aside.keep_for(batch)
         return JobSpec(
             batch=batch.id,
             pipeline=self._pipeline.name,
@@ -283,8 +278,8 @@ class SparkStager:
             program=program,
             key=self._pipeline.key_format,
             access=registry_access(self._pipeline.source, self._environ),
-            poison_records=self._poison_records,
-            refused=self._refused,
+            poison_records=self._aside.poison_records,
+            refused=self._aside.refused,
             lookups=self._lookups.of_batch(batch.id),
             fan_out=self._fan_out,
             limits=limits_of(self._pipeline),
@@ -337,13 +332,3 @@ def _keyed(pipeline: Pipeline, columns: Columns) -> dict[str, Any]:
         )
     key = Columns(tuple((name, kind) for name, kind in columns if name.lower() in {key.lower() for key in names}))
     return {"unique": key, "deletes": rule.deletes}
-
-
-def _inside(
-    reasons: Mapping[PartitionId, Mapping[int, str]], ranges: Mapping[PartitionId, Range]
-) -> dict[PartitionId, Mapping[int, str]]:
-    """Return the entries whose offsets are in these ranges."""
-    return {
-        source: {offset: why for offset, why in offsets.items() if source in ranges and offset in ranges[source]}
-        for source, offsets in reasons.items()
-    }

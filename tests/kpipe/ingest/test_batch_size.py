@@ -77,6 +77,15 @@ def test_more_partitions_than_records_fit_take_turns(worlds: Any) -> None:
     world.prove_exactly_once()
 
 
+def test_a_batch_that_was_staged_during_a_commit_is_staged_again_too(bounded: World) -> None:
+    """The records before it were small, so nothing was known of these when it was planned."""
+    _large(bounded, 0, 10, size=20)
+    _large(bounded, 0, 10)
+    sizes = [_bytes(item.commit) for item in bounded.run({"batch": {"max_offsets_per_partition": 10}})]
+    assert sizes == [200, 400, 400, 200]
+    bounded.prove_exactly_once()
+
+
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 def test_modes_with_two_commits_are_bounded_from_the_second_batch_on(bounded: World, delivery: str) -> None:
     """The ranges of the first batch are fixed by a commit before its size is known."""

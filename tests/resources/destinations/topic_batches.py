@@ -12,7 +12,9 @@ from kpipe.batch.batch import Commit, TableWrite
 from kpipe.batch.counts import Counts
 from kpipe.ledger.ledger import Lane, LaneChange
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import ORIGINAL
 from kpipe.topics import TopicId
+from resources.testing.keyed import RECORD
 from resources.testing.place import COLUMNS, COORDINATES, DEAD_LETTERS, Place, arrow, live, read_step, source
 from resources.testing.state import proof
 
@@ -33,8 +35,12 @@ def begun(destination: Any) -> Any:
 def commit(
     place: Place, destination: Any, ends: Mapping[TopicId, int], dead: tuple[TopicId, int] | None = None,
     columns: Mapping[TopicId, Columns] | None = None, keyed: bool = False, tables: Mapping[TopicId, str] = TABLES,
+    pairs: bool = False,
 ) -> Commit:  # fmt: skip
-    """One range of each topic, into its table: web.shop has `id` and `text`, web-blog `id` and `price`."""
+    """One range of each topic, into its table: web.shop has `id` and `text`, web-blog `id` and `price`.
+
+    With `pairs` two neighbouring offsets have the same id, and the rows carry their records.
+    """
     ledger = destination.ledger()[1]
     steps = {topic: read_step(live(ledger, 0, topic), end) for topic, end in sorted(ends.items())}
     known = {SHOP: COLUMNS, BLOG: PRICED, **(columns or {})}
@@ -42,8 +48,9 @@ def commit(
     for topic, step in steps.items():
         offsets = [at for at in range(step.range.start, step.range.end) if (topic, at) != dead]
         fields = [*((name, arrow(kind)) for name, kind in known[topic]), *COORDINATES.items(), ("_kafka_topic", pa.string())]
+        fields += [(ORIGINAL, RECORD)] if pairs else []
         rows = [
-            {"id": at, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at, "_kafka_topic": topic.name}
+            {"id": at // 2 if pairs else at, ORIGINAL: {"key": b"k", "value": f"{topic.name} {at}".encode(), "headers": None}, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at, "_kafka_topic": topic.name}
             for at in offsets
         ]
         files = (place.file(rows, pa.schema(fields)),) if rows else ()

@@ -162,6 +162,19 @@ def test_rows_with_a_key_in_each_table(place: Place) -> None:
     assert all(text.startswith("table raw_web_shop: ") for text in proof(destination, True).problems)
 
 
+def test_duplicates_of_each_table_become_dead_letters(place: Place) -> None:
+    destination = opened(place, KeyRule(("id",), "error", duplicates="dead_letter"))
+    done = destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}, dead=(SHOP, 4), keyed=True, pairs=True))
+    assert {lane[0].topic.name: counts.dead_letters for lane, counts in done.commit.counts.items()} == {SHOP.name: 3, BLOG.name: 1}
+    letters = destination.letters(0, 10)  # a page has an offset once
+    letters = [*letters, *destination.letters(letters[-1].id, 10)]
+    found = sorted((letter.source.topic.name, letter.offset) for letter in letters)
+    assert found == [(BLOG.name, 1), (SHOP.name, 1), (SHOP.name, 3), (SHOP.name, 4)]
+    assert sorted(letter.id for letter in letters) == [1, 2, 3, 4]
+    assert {letter.value for letter in letters} > {b"web.shop 1", b"web.shop 3", b"web-blog 1"}
+    assert targets(destination) == {"raw_web_blog": 2, "raw_web_shop": 2}
+
+
 def test_a_truncate_of_one_source_empties_its_table(place: Place) -> None:
     """Kafka orders its topic, which has one partition, whatever other topics the pipeline reads."""
     destination = opened(place, KeyRule(("id",), "replace", deletes=True))
