@@ -8,8 +8,9 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, Type
-from resources.destinations.postgres import target_table
+from resources.destinations.postgres import target_table, text_lengths
 from resources.destinations.postgres.connection import Session
+from resources.destinations.postgres.sql_dialect import THIS
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
@@ -25,13 +26,16 @@ def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[tuple[int, int | None, str]]:
     """See `relational.found`; the current transaction has widened the table."""
-    rules = session.execute(
+    rules: list[tuple[str, str]] = session.execute(
         "SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint"
-        f" WHERE contype = 'c' AND conrelid = {target_table.THIS}",
+        f" WHERE contype = 'c' AND conrelid = {THIS}",
         [table],
     ).fetchall()
     session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
     session.execute(f"CREATE TEMP TABLE kpipe_tried ON COMMIT DROP AS SELECT * FROM {quote(table)} WITH NO DATA")
+    for name, most in text_lengths.limits(session, table).items():  # a longer text would be an error, or lose its blanks
+        session.execute(f"ALTER TABLE {_TRIED} ALTER COLUMN {quote(name)} TYPE text")
+        rules.append((f"{name} character varying({most})", f"char_length({quote(name)}) <= {most:d}"))
 
     def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
         statement = f"COPY {_TRIED} ({', '.join(into)}) FROM STDIN (FORMAT csv)"

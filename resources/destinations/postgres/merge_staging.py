@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from kpipe.schema.columns import Type
-from resources.destinations.postgres import target_table
+from resources.destinations.postgres import target_table, text_lengths
 from resources.destinations.postgres.connection import Session
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
@@ -58,7 +58,10 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
         for name, value in target_table.defaults(session, batch.table).items():
             session.execute(f"ALTER TABLE {WRITES} ALTER COLUMN {quote(name)} SET DEFAULT {value}")
 
+    most = text_lengths.limits(session, batch.table)
+
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        text_lengths.check_files(reader, batch.table, most, matches, paths)
         fields = [csv_copy.filled(value, kind) for value, kind in first]
         try:
             return session.copy(

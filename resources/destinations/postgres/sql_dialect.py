@@ -7,7 +7,7 @@ from resources.destinations.postgres.connection import Session
 from resources.destinations.sql.ledger import format_table, table_definitions
 from resources.destinations.sql.sql_dialect import Dialect, quote
 
-__all__ = ["DIALECT", "create", "exists", "keep_out", "present", "take_turns"]
+__all__ = ["DIALECT", "THIS", "create", "exists", "keep_out", "present", "take_turns"]
 
 DIALECT = Dialect(
     schema="",  # a session sees one schema
@@ -31,6 +31,9 @@ DIALECT = Dialect(
     place="concat('PostgreSQL database ', current_database(), ', schema ', current_schema())",
     types={"HEADERS": "JSON"},  # not JSONB, which rejects a NUL in a header's name
 )
+#: The table whose name is $1, in the schema of kpipe's tables.
+THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+
 # Queries of runs, sensors and views stay fast with many commits.
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS kpipe_commits_waiting ON kpipe_commits (pipeline_name, seq)"

@@ -11,9 +11,9 @@ import psycopg
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, Type
-from resources.destinations.postgres import binary_copy
+from resources.destinations.postgres import binary_copy, text_lengths
 from resources.destinations.postgres.connection import Session
-from resources.destinations.postgres.sql_dialect import DIALECT
+from resources.destinations.postgres.sql_dialect import DIALECT, THIS
 from resources.destinations.postgres.types import kpipe_type, note, sql_type
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match, nested_growth, unsuitable, widening
@@ -25,10 +25,7 @@ from resources.duckdb_engine.sql_types import READ
 from resources.native import library
 from resources.type_compatibility import COORDINATES, carried
 
-__all__ = ["THIS", "columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
-
-#: The table whose name is $1, in the schema of kpipe's tables.
-THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+__all__ = ["columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
 
 _LONGEST = 63  # bytes of a name; PostgreSQL truncates longer names without an error
 _LETTERS = {
@@ -151,9 +148,10 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         StagingFailed: a file has other columns than the commit, or another number of rows than reported.
         SchemaConflict: PostgreSQL does not accept a value.
     """
-    plain = _plain(session, table, known)
+    plain, most = _plain(session, table, known), text_lengths.limits(session, table)
 
     def copy(into: Sequence[str], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        text_lengths.check_files(reader, table, most, matches, paths)
         if library() is None:
             how, rows = "csv", csv_copy.blocks(reader, csv_copy.lines(matches), [paths])
         else:

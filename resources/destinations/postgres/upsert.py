@@ -10,6 +10,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
+from resources.destinations.postgres import text_lengths
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.merge_staging import EPOCHS, FATES, FOLDED, MARKS, ROWS, TOUCHED, WRITES
 from resources.destinations.sql import csv_copy
@@ -55,6 +56,9 @@ def _put(session: Session, reader: Any, table: str, columns: Columns, source: st
     session.execute(
         f"CREATE TEMP TABLE {FOLDED} ON COMMIT DROP AS SELECT {', '.join([places, *names[2:]])} FROM {quote(table)} WITH NO DATA"
     )
+    kinds = dict(columns)
+    most = {name: size for name, size in text_lengths.limits(session, table).items() if name in kinds}
+    text_lengths.check(reader, table, most, {name: quote(name) for name in most}, source)
     fields = [*(csv_copy.filled(name, Scalar("VARCHAR")) for name in names[:2])]
     fields += [csv_copy.filled(quote(name), kind) for name, kind in columns]
     between = ", ',', ".join(fields)

@@ -131,6 +131,21 @@ def test_a_table_that_was_there(place: PostgresPlace) -> None:
     assert destination.ledger()[1] == ledger and proof(destination).ok
 
 
+def test_blanks_beyond_the_length_of_a_column_are_not_cut_off(place: PostgresPlace) -> None:
+    """PostgreSQL does so without an error."""
+    columns = "_kafka_offset bigint, _kafka_partition int, _kafka_timestamp timestamptz"
+    place.sql(f'CREATE TABLE tweets (id bigint, "Text" varchar(2), wide varchar, {columns})')
+    destination, needed = begun(place), Columns.of({"id": "BIGINT", "text": "VARCHAR", "wide": "VARCHAR"})
+    ledger = destination.ledger()[1]
+    for text in ("ab ", "abc"):
+        with pytest.raises(SchemaConflict, match=r"'Text'.* partition 0, offset 0 has 3 characters.*nothing was written") as caught:
+            destination.commit(batch(place, ledger, {0: 2}, needed, {"id": 1, "text": text, "wide": text}))
+        assert [set(offsets) for offsets in caught.value.refused.values()] == [{0, 1}]
+    assert destination.ledger()[1] == ledger and place.rows() == []
+    destination.commit(batch(place, ledger, {0: 1}, needed, {"id": 1, "text": "\U0001f600 ", "wide": "ab  "}))
+    assert [(row["Text"], row["wide"]) for row in place.rows()] == [("\U0001f600 ", "ab  ")]
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [

@@ -134,6 +134,22 @@ def test_texts_are_compared_as_the_column_does(place: PostgresPlace, postgres: P
     assert {row["id"]: row["text"] for row in place.rows()} == {4: "ada", 3: "Bob"} and proof(destination).ok
 
 
+def test_keys_that_differ_in_blanks_beyond_the_columns_length_do_not_merge(place: PostgresPlace) -> None:
+    place.sql(f"""CREATE TABLE tweets ({COLUMNS.replace('"text" TEXT', '"text" VARCHAR(2)')}, PRIMARY KEY ("text"))""")
+    rule = KeyRule(None, "replace")
+    destination = begun(place, rule, 1)
+    with pytest.raises(SchemaConflict, match="offset 1 has 3 characters"):
+        load(place, destination, [Write(0, 0, 1, "ab"), Write(0, 1, 2, "ab ")], rule)
+    assert place.rows() == []
+    rule = KeyRule(("id",), "update", {"text": "text || ' '"})
+    place.sql("ALTER TABLE tweets DROP CONSTRAINT tweets_pkey")
+    destination = place.open(rule=rule)
+    load(place, destination, [Write(0, 0, 1, "a"), Write(0, 1, 1, "b")], rule)
+    with pytest.raises(SchemaConflict, match="a row has 3 characters"):
+        load(place, destination, [Write(0, 2, 1, "c")], rule)
+    assert {row["id"]: row["text"] for row in place.rows()} == {1: "a "}
+
+
 def test_an_expression_over_a_nested_column_is_refused(place: PostgresPlace) -> None:
     """PostgreSQL keeps them as jsonb, whose numbers and bytes DuckDB would read otherwise."""
     place.sql(f"CREATE TABLE tweets ({COLUMNS}, l JSONB)")
