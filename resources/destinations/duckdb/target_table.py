@@ -129,11 +129,12 @@ def primary_key(connection: Connection, table: str) -> tuple[str, ...]:
 def projection(
     connection: Connection, file: Proven, commit: Commit, known: Columns, besides: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return column names, and the expressions that fill them from such a file, without the columns of `besides`."""
+    """Return columns as the table spells them, and expressions that fill them from such a file; `besides` are left out."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {_READ}", [[file.path]]).fetchall()
     stored = parsed([row[:2] for row in described], f"staged file {file.path!r}")
+    spelled = {name.lower(): name for name in known.names()}
     names, values = [], []
     for name, kind, have in matched(stored.without(besides), file, commit, known):
-        names.append(quote(name))
+        names.append(quote(spelled[name.lower()]))
         values.append(fitted(name, kind, have))
     return names, values

@@ -19,13 +19,15 @@ from collections.abc import Mapping
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
+from kpipe.schema.columns import VARCHAR
 from kpipe.tables.changes import EMPTIES, HIDDEN, UNCHANGED
-from kpipe.tables.upsert import ORIGINAL, KeyRule
+from kpipe.tables.upsert import ORIGINAL
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.duckdb.conflict_update import fold, keep
 from resources.destinations.duckdb.target_table import defaults, projection
 from resources.destinations.sql.column_matching import by_shape
+from resources.destinations.sql.ledger.duckdb_dialect import DIALECT
 from resources.destinations.sql.ledger.row_balance import TOPIC
 from resources.destinations.sql.merge.emptied_tables import expand
 from resources.destinations.sql.merge.kept_values import kept_columns, refuse_unknown
@@ -74,7 +76,7 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
     expand(connection, _WRITES, batch, "CREATE OR REPLACE TEMP TABLE {name} AS {select}", "kpipe_epochs", "kpipe_marks")
     topics = TOPIC in {name.lower() for name in known.names()}
     stale = superseded(commit, batch.ledger, rule, topics)
-    _judge(connection, table, batch.key, rule, stale, bool(batch.files.deletes), topics)
+    _judge(connection, batch, stale, topics)
     counts = counted(connection, _FATES, commit, rule, topics)
     gone, stays = effects(rule)
     if rule.on_conflict == "update":
@@ -146,24 +148,21 @@ def _folded(file: Proven) -> set[str]:
     return {name.lower() for name in file.names}
 
 
-def _judge(
-    connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, stale: str, deletes: bool, topics: bool
-) -> None:
+def _judge(connection: Connection, batch: KeyedBatch, stale: str, topics: bool) -> None:
     """Create the relation of fates, as if writes were applied one by one.
 
     Args:
         connection: inside a transaction, with the relation of writes.
-        table: name of the table.
-        key: key columns.
-        rule: of the key.
+        batch: the writes.
         stale: condition that the table has the row of a later record.
-        deletes: whether the writes contain deletes.
         topics: whether the table's rows name their topic.
 
     Raises:
         SchemaConflict: see `merge`.
     """
-    same = " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
+    table, key, rule, deletes = batch.table, batch.key, batch.rule, bool(batch.files.deletes)
+    binary = {name: DIALECT.key_part(f"t.{quote(name)}", batch.known.get(name) == VARCHAR) for name in key}
+    same = " AND ".join(f"w.{quote(name)} = {part}" for name, part in binary.items())
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
     group = ", ".join(f"k{at}" for at in range(len(key))) + ", stale"
     tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else "''" for side in "wt")

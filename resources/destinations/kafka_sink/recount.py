@@ -16,6 +16,7 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from kpipe.topics import Part
 from kpipe.verification.verify import Recount, TableRecount
 from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
@@ -31,6 +32,7 @@ from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.sql_dialect import quote
 from resources.duckdb_engine.file_connection import Connection
 from resources.kafka.record_block import Headers
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["kept_letters", "lay_letters", "recount"]
 
@@ -45,6 +47,7 @@ _LETTERS = pa.schema(
 )  # fmt: skip
 _BLOCK = "rows of a block"  # not the name of a topic
 _ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
+_COLUMNS = Columns(tuple((name, kind) for name, kind in COORDINATES if name in _ROWS.names))
 
 
 def recount(
@@ -152,7 +155,7 @@ def _recount(folder: Path, cluster: Cluster, committed: _Committed) -> tuple[Tab
                     f"does not keep all that was written ({why}): rows cannot be recounted;"
                     f" the remaining records are {f'out of order: {wrong[0]}' if wrong else 'in order'}"
                 )
-        found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
+        found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, _COLUMNS)
     return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kpipe.schema.columns import Columns
 from kpipe.verification.recount import adopted
 from kpipe.verification.verify import Recount
 from resources.destinations.lakehouse import balance, commit_log
@@ -40,8 +41,8 @@ def count_again(lake: Table, table: str, pipeline: str, state: State, record: Re
         tables.lay_dead_letters(connection, mine, files, lake.place)
         tables.lay_balance(connection, balance.total(writers), table)
         folded = {"_kafka_partition", "_kafka_offset", "_kafka_topic", *(name.lower() for name in key)}
-        held = [name for name, _ in state.columns if name.lower() in folded]
-        connection.register(table, lake.rows(state, held))
+        held = Columns(tuple((name, kind) for name, kind in state.columns if name.lower() in folded))
+        connection.register(table, lake.rows(state, list(held.names())))
         foreign = adopted([writer.ledger for writer in writers])
         found = counting.recount(connection, tables.DIALECT, pipeline, table, held, key, adopted=foreign)
         return Recount({table: found}, counting.dead_letters(connection, pipeline))

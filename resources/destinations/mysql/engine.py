@@ -237,7 +237,9 @@ class MySQLEngine(Engine):
 
     def insert_duplicates(self, connection: Session, commit: Commit, events: int) -> int:
         """See `Engine`."""
-        return int(connection.execute(*history_tables.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})")).rowcount)
+        return int(
+            connection.execute(*history_tables.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})")).rowcount
+        )
 
     def violations(
         self, connection: Session, table: str, commit: Commit, files: Sequence[Proven], known: Columns

@@ -27,8 +27,7 @@ def violations(
 ) -> list[tuple[int, int | None, str]]:
     """See `relational.found`; the current transaction has widened the table."""
     rules: list[tuple[str, str]] = session.execute(
-        "SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint"
-        f" WHERE contype = 'c' AND conrelid = {THIS}",
+        f"SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint WHERE contype = 'c' AND conrelid = {THIS}",
         [table],
     ).fetchall()
     session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # left by another table of the batch

@@ -208,11 +208,11 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
             foreign = adopted_offsets(connection, dialect, self.pipeline, table.name)
-            known, more = columns.names() if columns is not None else None, list[str]()
+            more = list[str]()
             if self.store.by_field and columns is not None and not foreign:
                 names, rule = (self.pipeline, table.name, self.store.table), table.rule
                 more += counting.misplaced(connection, dialect, *names, columns, () if rule is None else rule.update)
-            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, foreign, more)
+            return counting.recount(connection, dialect, self.pipeline, table.name, columns, key, foreign, more)
 
         return self.store.read_ledger(read, Evidence("", Ledger(self.pipeline)))
 

@@ -56,6 +56,7 @@ class Dialect:
         place: expression of the database's name in messages.
         drop_temporary: start of a statement that drops a temporary table without ending the transaction.
         create_view: start of a statement that creates a view if it does not exist.
+        key_text: a text column `{0}` of a key, with the collation by which its values are compared.
         same_name: condition that two table names, `{0}` and `{1}`, mean the same table.
         micros: microseconds since 1970 UTC of the instant `{0}`.
         hits: `SELECT id, at, n`: table `{table}` has n rows with the offset `at`, which is in the range `id` of `kpipe_ranges`.
@@ -81,6 +82,7 @@ class Dialect:
     share: str = ""
     place: str = "current_database()"
     drop_temporary: str = "DROP TABLE"
+    key_text: str = "{0}"
     sums: bool = False
     keys: bool = True
 
@@ -91,6 +93,10 @@ class Dialect:
     def fold(self, table: str) -> str:
         """Return the same text for all names that mean the same table; see `same_name`."""
         return table.lower() if "lower(" in self.same_name else table
+
+    def key_part(self, column: str, text: bool) -> str:
+        """Return a key column, as SQL, for a comparison; `text`: whether it is a text. See `key_text`."""
+        return self.key_text.format(column) if text else column
 
     def column(self, name: str, kind: str, key: bool) -> str:
         """Return the type of a column of the ledger's tables. `key`: whether it is part of the primary key."""

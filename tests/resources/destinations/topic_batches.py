@@ -50,7 +50,14 @@ def commit(
         fields = [*((name, arrow(kind)) for name, kind in known[topic]), *COORDINATES.items(), ("_kafka_topic", pa.string())]
         fields += [(ORIGINAL, RECORD)] if pairs else []
         rows = [
-            {"id": at // 2 if pairs else at, ORIGINAL: {"key": b"k", "value": f"{topic.name} {at}".encode(), "headers": None}, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at, "_kafka_topic": topic.name}
+            {
+                "id": at // 2 if pairs else at,
+                ORIGINAL: {"key": b"k", "value": f"{topic.name} {at}".encode(), "headers": None},
+                "_kafka_partition": 0,
+                "_kafka_offset": at,
+                "_kafka_timestamp": at,
+                "_kafka_topic": topic.name,
+            }
             for at in offsets
         ]
         files = (place.file(rows, pa.schema(fields)),) if rows else ()

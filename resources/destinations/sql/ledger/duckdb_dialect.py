@@ -54,6 +54,8 @@ DIALECT = Dialect(
     schema="main.",  # views stay correct if the file is attached next to others
     create_view="CREATE VIEW IF NOT EXISTS ",
     same_name="lower({0}) = lower({1})",
+    # A primary key and a window ignore a column's collation; a join and GROUP BY do not (measured, DuckDB 2.0.0).
+    key_text="{0} COLLATE C",
     micros="epoch_us({0})",
     # An ASOF join sorts once; a join on both bounds would compare every row with every batch.
     hits=(

@@ -44,7 +44,7 @@ def recount(
     dialect: Dialect,
     pipeline: str,
     table: str,
-    known: Sequence[str] | None,
+    known: Columns | None,
     key: Sequence[str] = (),
     adopted: Adopted | None = None,
     more: Sequence[str] = (),
@@ -60,7 +60,7 @@ def recount(
         dialect: of the database.
         pipeline: its name.
         table: name of the table.
-        known: names of the table's columns; None: the table does not exist.
+        known: the table's columns; None: the table does not exist.
         key: its key columns, if it has a key.
         adopted: offsets that another loader has read: its rows in this table are not counted.
         more: problems of the table that the caller has found.
@@ -78,7 +78,7 @@ def recount(
         held = {number: item.rows for number, item in keeping.found.items()}
         expected = {number: item.rows for number, item in keeping.expected.items()}
         return TableRecount(held, expected, keeping=keeping, problems=more)
-    names, name = {column.lower() for column in known}, dialect.name(table)
+    names, name = {column.lower() for column in known.names()}, dialect.name(table)
     if "_kafka_partition" not in names:
         return TableRecount(_unnumbered(connection, name, expected), expected, problems=more)
     topic = TOPIC if TOPIC in names else "NULL"

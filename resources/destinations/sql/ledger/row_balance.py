@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kpipe.schema.columns import VARCHAR, Columns
 from kpipe.topics import Part, in_order
 from kpipe.verification.verify import Holding, Keeping
 from resources.destinations.sql.ledger.multi_table import WRITTEN
@@ -73,14 +74,14 @@ def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Pa
             )
 
 
-def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[str], key: Sequence[str]) -> Keeping | None:
+def kept(connection: Connection, dialect: Dialect, table: str, known: Columns, key: Sequence[str]) -> Keeping | None:
     """Return the balance of the commits and the count of the table; None if no pipeline writes it with a key.
 
     Args:
         connection: inside a read transaction.
         dialect: of the database.
         table: name of the table, which exists.
-        names: of its columns.
+        known: its columns.
         key: key columns; none: duplicate keys are not counted.
     """
     rows = connection.execute(
@@ -88,9 +89,9 @@ def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[s
     ).fetchall()
     if not rows:
         return None
-    found, repeated = _counted(connection, dialect, table, names), 0
-    if key and {name.lower() for name in key} <= {name.lower() for name in names}:
-        columns = ", ".join(map(quote, key))
+    found, repeated = _counted(connection, dialect, table, known.names()), 0
+    if key and all(name in known for name in key):
+        columns = ", ".join(dialect.key_part(quote(name), known.get(name) == VARCHAR) for name in key)
         row = connection.execute(
             f"SELECT count(*) FROM (SELECT 1 FROM {dialect.name(table)} GROUP BY {columns} HAVING count(*) > 1) AS k"
         ).fetchone()

@@ -138,7 +138,9 @@ def test_blanks_beyond_the_length_of_a_column_are_not_cut_off(place: PostgresPla
     destination, needed = begun(place), Columns.of({"id": "BIGINT", "text": "VARCHAR", "wide": "VARCHAR"})
     ledger = destination.ledger()[1]
     for text in ("ab ", "abc"):
-        with pytest.raises(SchemaConflict, match=r"'Text'.* partition 0, offset 0 has 3 characters.*nothing was written") as caught:
+        with pytest.raises(
+            SchemaConflict, match=r"'Text'.* partition 0, offset 0 has 3 characters.*nothing was written"
+        ) as caught:
             destination.commit(batch(place, ledger, {0: 2}, needed, {"id": 1, "text": text, "wide": text}))
         assert [set(offsets) for offsets in caught.value.refused.values()] == [{0, 1}]
     assert destination.ledger()[1] == ledger and place.rows() == []

@@ -165,7 +165,10 @@ def test_rows_with_a_key_in_each_table(place: Place) -> None:
 def test_duplicates_of_each_table_become_dead_letters(place: Place) -> None:
     destination = opened(place, KeyRule(("id",), "error", duplicates="dead_letter"))
     done = destination.commit(commit(place, destination, {SHOP: 5, BLOG: 3}, dead=(SHOP, 4), keyed=True, pairs=True))
-    assert {lane[0].topic.name: counts.dead_letters for lane, counts in done.commit.counts.items()} == {SHOP.name: 3, BLOG.name: 1}
+    assert {lane[0].topic.name: counts.dead_letters for lane, counts in done.commit.counts.items()} == {
+        SHOP.name: 3,
+        BLOG.name: 1,
+    }
     letters = destination.letters(0, 10)  # a page has an offset once
     letters = [*letters, *destination.letters(letters[-1].id, 10)]
     found = sorted((letter.source.topic.name, letter.offset) for letter in letters)

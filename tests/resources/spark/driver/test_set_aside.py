@@ -39,7 +39,9 @@ def test_records_of_earlier_batches_are_forgotten() -> None:
         aside.keep_for(batch(str(at), at * 10, at * 10 + 10))
         aside.refuse({SOURCE: {at * 10 + 1: "NULL"}})
         aside.add_poison(SOURCE, {at * 10 + 2: "failed"})
-    assert aside.refused == {SOURCE: {981: "NULL", 991: "NULL"}} and aside.poison_records == {SOURCE: {982: "failed", 992: "failed"}}
+    assert aside.refused == {SOURCE: {981: "NULL", 991: "NULL"}} and aside.poison_records == {
+        SOURCE: {982: "failed", 992: "failed"}
+    }
 
 
 def test_all_parts_of_a_retry_may_be_staged_again() -> None:
