@@ -69,6 +69,7 @@ class Program:
         afterwards.
         limits: resource limits.
         line_output: whether stdout consists of lines, of which the last must be complete.
+        counted: whether the caller knows how many outputs there must be, and so notices that some are missing.
         grace_s: time between TERM and KILL, and how long a descendant may keep stdout open after the program's own
         exit.
         secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.
@@ -85,6 +86,7 @@ class Program:
     scratch: Path | None = None
     limits: Limits = Limits()
     line_output: bool = True
+    counted: bool = False
     grace_s: float = 2.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
     cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)

@@ -280,6 +280,12 @@ class TransformRun:
                 "it exited while a process that it had started still wrote to its stdout, so output is missing",
                 "wait for background processes before exiting",
             )
+        if self._cut and not self._program.counted:
+            raise self._failed(
+                f"it exited while a process that it had started kept its stdout open for {self._program.grace_s:g} s more, so"
+                " output may be missing",
+                "wait for background processes before exiting, or start them with stdout redirected: >/dev/null",
+            )
         unsent = len(self._pending) if self._pending is not None else 0
         if self._unread or unsent:
             raise self._failed(

@@ -62,9 +62,18 @@ def test_a_program_that_hears_term_may_clean_up(tmp_path: Path) -> None:
 
 def test_a_grandchild_that_holds_stdout_does_not_hang_the_run(dies: Check) -> None:
     out: list[bytes] = []
-    transform = collect(shell("sleep 3600 & echo $!"), out)
+    transform = collect(shell("sleep 3600 & echo $!", counted=True), out)
     assert transform.report.leftovers
     assert dies(pids(out)[0])
+
+
+def test_a_grandchild_that_could_still_write_is_an_error_unless_outputs_are_counted(dies: Check) -> None:
+    """Of a filter nobody knows how much it would have written."""
+    out: list[bytes] = []
+    with pytest.raises(TransformFailed, match=r"kept its stdout open for 0\.3 s more.*>/dev/null"):
+        collect(shell("(sleep 3600; echo late) & echo $!"), out)
+    assert dies(pids(out)[0])
+    collect(shell("sleep 3600 >/dev/null & echo $!"), [])
 
 
 def test_a_grandchild_that_still_writes_after_the_end_is_an_error() -> None:
@@ -88,6 +97,7 @@ def test_a_grandchild_in_a_session_of_its_own_is_killed_and_reaped(redirect: str
     collect(
         shell(
             f"setsid sh -c 'echo $$ > {note}; exec sleep 60' {redirect} & while [ ! -s {note} ]; do sleep 0.01; done",
+            counted=True,
         ),
         [],
     )
@@ -112,7 +122,7 @@ def test_other_children_of_the_worker_are_not_touched(alive: Check) -> None:
     orphan = int(orphans.stdout)
     during: list[subprocess.Popen[bytes]] = []
     try:
-        for _ in run(shell("setsid sleep 60 & echo out"), []):
+        for _ in run(shell("setsid sleep 60 & echo out", counted=True), []):
             during.append(subprocess.Popen(["sleep", "3600"], start_new_session=True))
         assert during
         assert all(alive(pid) for pid in (before.pid, orphan, during[0].pid))

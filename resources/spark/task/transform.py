@@ -74,6 +74,7 @@ def program_for(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int) -> 
         limits=Limits(tree_bytes=spec.memory_bytes),
         scratch=programs,
         line_output=not spec.arrow,
+        counted=spec.mode == "map",
         cancelled=job.cancelled,
         secrets=(*spec.secrets, *secrets_in(job.config), *(job.access.secrets if job.access is not None else ())),
     )
