@@ -19,7 +19,7 @@ from kpipe_assets.runs.stop_requests import ask
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["Rebuild", "finish", "forget", "load", "was_exchanged"]
+__all__ = ["Rebuild", "finish", "forget", "is_outdated", "load", "was_exchanged"]
 
 _PART, _RECORD = "rebuild", "replaced"
 
@@ -87,7 +87,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
     for pipeline in (new, renamed(old)):
         uid, ledger = open_destination(pipeline, home).ledger()
         seen = home.seen(pipeline.name)
-        if pipeline is new and seen.uid not in ("", uid):
+        if pipeline is new and seen.uid != uid:
             home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq})
         seen.note(uid, ledger.age)
     forget(home, name)
@@ -105,3 +105,18 @@ def was_exchanged(home: Home, name: str, uid: str) -> bool:
     """
     finish(home, name)
     return bool(uid) and (home.kept(name, _RECORD) or {}).get("old") == uid
+
+
+def is_outdated(home: Home, pipeline: Pipeline, uid: str) -> bool:
+    """Return whether a run begins with a definition from before an exchange, which the ledger does not show any more.
+
+    Its process read the definition, then the exchange was completed, then it read the last-seen position: that of the new table.
+
+    Args:
+        home: KPIPE_HOME.
+        pipeline: the run's definition.
+        uid: registration id of the ledger that the run has read from the home.
+    """
+    if not uid or (home.kept(pipeline.name, _RECORD) or {}).get("uid") != uid or pipeline.name not in home.names():
+        return False
+    return home.pipeline(pipeline.name).to_dict() != pipeline.to_dict()

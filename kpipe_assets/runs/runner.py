@@ -18,7 +18,7 @@ from kpipe.planning.planner import Idle
 from kpipe.run_events import Event
 from kpipe.tables.upsert import with_key
 from kpipe_assets.runs.dead_letter_topic import DeadLetterTopic
-from kpipe_assets.runs.rebuilt import finish, was_exchanged
+from kpipe_assets.runs.rebuilt import finish, is_outdated, was_exchanged
 from kpipe_assets.runs.retries import count_retry
 from kpipe_assets.runs.run_locks import marked
 from kpipe_assets.runs.run_spark import run_spark
@@ -126,6 +126,9 @@ class Run:
         with marked(self.home, name, loop.run_id or str(os.getpid())), watched as self._observe:
             for root in self.home.roots:
                 collect_garbage(root, self._landed)
+            if is_outdated(self.home, self.pipeline, seen.uid):
+                self._note("stopped")  # the next run has the new definition
+                return
             self._note("running")
             self.ready()
             letters = DeadLetterTopic(self.home, self.pipeline, self.destination)

@@ -131,8 +131,9 @@ class SensorStates:
         import dagster as dg
 
         records = self._runs(name, [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
-        # An older run has its lock, or its process died and Dagster has not noticed.
-        return any(time.time() - record.create_timestamp.timestamp() < _START_S for record in records)
+        # A run that began earlier has its lock, or its process died and Dagster has not noticed. It may have waited for long.
+        began = (record.start_time or record.update_timestamp.timestamp() for record in records)
+        return any(time.time() - when < _START_S for when in began)
 
     def _runs(self, name: str, statuses: list[Any]) -> Sequence[Any]:
         import dagster as dg

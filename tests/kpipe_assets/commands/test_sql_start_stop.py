@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from kpipe_assets.assets.table_asset import OP_TAG
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.runs.run_locks import SERVED, marked
 from kpipe_assets.runs.status import note_state
@@ -62,6 +64,29 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
     assert sensor_state._read(home) is None
     with SensorStates(home) as sensor_states:
         assert sensor_states.on() == {"a", "c_d"}
+
+
+def test_a_run_that_has_waited_for_long_is_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise STOP PIPELINE would say "stopped", and the run would begin after that."""
+    import dagster as dg
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = Home.at(tmp_path).make()
+    with SensorStates(home) as sensor_states:
+        sensor_states.turn("orders", True)
+        assert not sensor_states.starting("orders")
+    with open_instance(str(home.dagster)) as instance:
+        run = dg.DagsterRun("orders", status=dg.DagsterRunStatus.STARTING, tags={OP_TAG: "orders"})
+        instance.add_run(run)
+    (file,) = home.dagster.glob("**/runs.db")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE runs SET create_timestamp = datetime('now', '-1 hour')")
+    with SensorStates(home) as sensor_states:
+        assert sensor_states.starting("orders") and not sensor_states.starting("other")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE runs SET update_timestamp = datetime('now', '-1 hour')")
+    with SensorStates(home) as sensor_states:
+        assert not sensor_states.starting("orders"), "its process died"
 
 
 @contextmanager

@@ -211,6 +211,19 @@ def test_a_run_with_the_old_definition_ends(site: Site) -> None:
     assert len(site.rows()) == 7 and site.is_new()
 
 
+def test_a_run_that_was_starting_during_the_exchange_ends(site: Site) -> None:
+    """It has read the old definition, and reads the position of the new table."""
+    site.build()
+    starting = Run.real(site.home.pipeline("orders"), site.home, lambda: small.Context())  # type: ignore[arg-type,return-value]
+    site.exchange()
+    site.write(2)
+    with small.in_worker():
+        assert list(starting.batches()) == []
+    assert site.is_new() and site.home.noted("orders")["state"] == "stopped"
+    site.run()
+    assert len(site.rows()) == 7 and site.is_new() and site.proven("orders")
+
+
 def test_a_cancelled_rebuild_leaves_the_live_one(site: Site) -> None:
     site.build()
     with pytest.raises(InvalidStatement, match="another definition or start has begun"):
