@@ -19,6 +19,7 @@ from kpipe_assets.runs.proof import prove
 from kpipe_assets.runs.rebuilt import Rebuild, finish, forget, load
 from kpipe_assets.runs.run_locks import is_running
 from kpipe_assets.validation import validate
+from resources.definition_lock import defining
 from resources.destinations import open_destination, summary
 from resources.home import Home
 
@@ -146,13 +147,15 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
         )
         replace(found, exchange=work.id).save(home, name)
         failpoint("rebuild.exchanging")
-        try:
-            seq = _exchanging(home.pipeline(name), home).exchange(work)
-        except Fenced:
-            if attempt == _TRIES - 1:
-                raise
-            continue
-        finish(home, name)
+        with defining(home):  # the exchange would undo an edit of the live definition
+            check_unchanged(name, home.pipeline(name), found.old)
+            try:
+                seq = _exchanging(home.pipeline(name), home).exchange(work)
+            except Fenced:
+                if attempt == _TRIES - 1:
+                    raise
+                continue
+            finish(home, name)
         return seq
     raise AssertionError
 

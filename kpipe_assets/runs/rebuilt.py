@@ -19,7 +19,7 @@ from kpipe_assets.runs.stop_requests import ask
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["Rebuild", "finish", "forget", "is_outdated", "load", "was_exchanged"]
+__all__ = ["Rebuild", "dropped", "finish", "forget", "is_outdated", "is_replaced", "load", "was_exchanged"]
 
 _PART, _RECORD = "rebuild", "replaced"
 
@@ -61,6 +61,19 @@ def forget(home: Home, name: str) -> None:
     home.remove(name + REBUILD)
     (home.state / f"{name}{REBUILD}.json").unlink(missing_ok=True)
     home.keep(name, _PART, None)
+
+
+def dropped(home: Home, name: str) -> None:
+    """Forget the rebuild whose pipeline, NAME_rebuild, was dropped, unless its exchange may be committed."""
+    live = name.removesuffix(REBUILD)
+    if live != name and (found := load(home, live)) is not None and not found.exchange:
+        home.keep(live, _PART, None)
+
+
+def is_replaced(home: Home, name: str) -> bool:
+    """Return whether this is the pipeline of a table that an exchange has replaced, NAME_replaced."""
+    live = name.removesuffix(REPLACED)
+    return live != name and (home.state / f"{live}.{_RECORD}.json").exists()
 
 
 def finish(home: Home, name: str) -> Pipeline | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -10,11 +11,14 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import rotates
 from kpipe.errors import DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.interfaces import Keyed, Resuming
+from kpipe.rebuild.definitions import REBUILD
 from kpipe.sql.source_positions import Places, pointing
 from kpipe.sql.statements import Create, Drop, SetField
+from kpipe_assets.runs import rebuilt
 from kpipe_assets.runs.stop_requests import ask
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
+from resources.definition_lock import defining
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -29,9 +33,25 @@ def exists(home: Home, name: str) -> bool:
     return name in home.names()
 
 
-def save(home: Home, pipeline: Pipeline) -> None:
-    """Write the definition. Runs that Dagster's sensor started restart with it after their current batch."""
-    home.save(pipeline)
+def save(home: Home, pipeline: Pipeline, before: Pipeline | None) -> None:
+    """Write the definition. Runs that Dagster's sensor started restart with it after their current batch.
+
+    Args:
+        home: KPIPE_HOME.
+        pipeline: the definition.
+        before: the definition that it was made from; None: there was none.
+
+    Raises:
+        InvalidStatement: another one has been written since.
+    """
+    with defining(home):
+        now = home.pipeline(pipeline.name).to_dict() if exists(home, pipeline.name) else None
+        if now != (None if before is None else before.to_dict()):
+            raise InvalidStatement(
+                f"pipeline {pipeline.name} was changed at the same time: nothing was written",
+                f"look at it with SHOW CREATE PIPELINE {pipeline.name}, and repeat the statement",
+            )
+        home.save(pipeline)
     ask(home, pipeline.name, "restart")
 
 
@@ -59,7 +79,12 @@ def create(home: Home, statement: Create) -> Result:
             pipeline, case = fitting, Case(fitting, home)
         notes = "".join(f"; {more}" for more in validate_case(case)) + note
         destination = case.destination
-    save(home, pipeline)
+    if existing:
+        with defining(home):
+            home.save(pipeline)
+        ask(home, pipeline.name, "restart")
+    else:
+        save(home, pipeline, None)
     done = "replaced" if existing else "created"
     if not case.connects:
         if not existing:
@@ -126,7 +151,11 @@ def changed(pipeline: Pipeline, changes: list[SetField], places: Places | None =
 
 
 def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
-    """Execute DROP PIPELINE for a stopped pipeline."""
+    """Execute DROP PIPELINE for a stopped pipeline.
+
+    Raises:
+        InvalidStatement: its rebuild has begun.
+    """
     name = statement.pipeline
     if not exists(home, name):
         if statement.if_exists:
@@ -134,6 +163,7 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
         home.pipeline(name)  # raises with the existing names
     from kpipe_assets.validation.case import with_placeholders
 
+    _check_rebuild(home, name)
     begun, kept = None, "its destination"
     try:
         pipeline = home.pipeline(name)
@@ -144,7 +174,24 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
         kept = kept if rotates(pipeline.into.credentials.values()) else destination.describe()
     except KpipeError:  # an unreadable definition can be dropped, too
         pass
-    home.remove(name)
+    with defining(home):
+        home.remove(name)
+    rebuilt.dropped(home, name)
     sensor_states.forget(name)
     left = f"; batch {begun.id} is not finished: a new pipeline {name} with this ledger finishes it first" if begun else ""
     return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}{left}")
+
+
+def _check_rebuild(home: Home, name: str) -> None:
+    """Check that no rebuild of the pipeline has begun: it would exchange the tables of another pipeline of this name.
+
+    Raises:
+        InvalidStatement: one has begun.
+    """
+    with suppress(KpipeError):  # a destination that does not answer: the exchange is completed later
+        rebuilt.finish(home, name)
+    if rebuilt.load(home, name) is not None:
+        raise InvalidStatement(
+            f"pipeline {name}: its rebuild has begun",
+            f"kpipe rebuild {name} --cancel; or, if its database is gone, DROP PIPELINE {name}{REBUILD}",
+        )

@@ -26,6 +26,7 @@ from kpipe.sql.statements import (
     SetOffsets,
 )
 from kpipe.topics import Part, PartitionId, TopicSnapshot, unnamed
+from kpipe_assets.runs.rebuilt import finish
 from kpipe_assets.runs.run_locks import is_running
 from kpipe_assets.statements import definitions
 from kpipe_assets.statements.excerpt import in_definition
@@ -49,6 +50,7 @@ def alter(home: Home, statement: Alter) -> Result:
         InvalidStatement: a value is invalid, an offset does not exist, or SET OFFSETS is used while the pipeline is running.
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
+    finish(home, statement.pipeline)
     before = home.pipeline(statement.pipeline)
     fields = [change for change in statement.changes if isinstance(change, SetField)]
     moves = [change for change in statement.changes if isinstance(change, SetOffsets | DropPartition | DropOrphans)]
@@ -71,7 +73,8 @@ def alter(home: Home, statement: Alter) -> Result:
             )
         done += decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
     if fields or reload or again:
-        definitions.save(home, after)  # also to reload a program or lookups: current runs keep the ones that they began with
+        # Also to reload a program or lookups: current runs keep the ones that they began with.
+        definitions.save(home, after, before)
         reloaded = "program" if reload else "lookups"
         done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {reloaded} will be reloaded")
     return Result("; ".join([*(done or [f"pipeline {after.name} is at these offsets already"]), *notes]))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
+from kpipe_assets.runs.rebuilt import is_replaced
 from kpipe_assets.runs.run_locks import SERVED, is_running, runs
 from kpipe_assets.runs.status import note_state, state_of
 from kpipe_assets.runs.stop_requests import ask, stop_at_once
@@ -56,12 +57,17 @@ def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
 
 
 def start_many(home: Home, sensor_states: SensorStates, statement: StartMany) -> Result:
-    """Execute START ALL PIPELINES, or START FAILED PIPELINES for those that an error has stopped."""
+    """Execute START ALL PIPELINES, or START FAILED PIPELINES for those that an error has stopped.
+
+    A pipeline whose table was replaced by a rebuilt one stays as it is: its topic is loaded into that one.
+    """
     on, served = sensor_states.on(), sensor_states.is_served()
     rows = []
     for name in home.names():
         state = state_of(home, name, name in on, served)
-        if state == "needs_operator":
+        if is_replaced(home, name):
+            rows.append((name, f"has a replaced table: only START PIPELINE {name} starts it"))
+        elif state == "needs_operator":
             rows.append((name, "needs an operator first: see kpipe status"))
         elif state == "error" or not statement.failed:
             rows.append((name, "is running already" if state == "running" else start_again(home, sensor_states, name)))

@@ -1,0 +1,83 @@
+"""Definitions that two statements, or a statement and a rebuild, change at the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidStatement
+from kpipe.rebuild.definitions import rebuilding, renamed
+from kpipe.sql.statements import Alter, Drop, SetField, StartMany
+from kpipe_assets.runs import rebuilt
+from kpipe_assets.sensors.sensor_state import SensorStates
+from kpipe_assets.statements import definitions, seek, start_stop
+from resources.home import Home
+
+FIELDS: dict[str, Any] = {
+    "name": "orders", "source": {"brokers": "127.0.0.1:1", "topic": "orders"}, "columns": {"id": "BIGINT"},
+    "into": {"table": "orders"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setattr(seek, "validate", lambda *_, **__: [])  # brokers where nobody listens
+    made = Home.at(tmp_path / "home")
+    made.save(Pipeline.model_validate(FIELDS))
+    return made
+
+
+def set_interval(value: int) -> Alter:
+    return Alter("orders", (SetField(("batch", "interval_ms"), value),))
+
+
+def test_of_two_alters_at_once_one_is_refused_and_none_is_lost(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(*_: object, **__: object) -> list[str]:
+        monkeypatch.setattr(seek, "validate", lambda *_, **__: [])
+        seek.alter(home, Alter("orders", (SetField(("batch", "max_retries"), 7),)))
+        return []
+
+    monkeypatch.setattr(seek, "validate", meanwhile)
+    with pytest.raises(InvalidStatement, match=r"orders was changed at the same time.*repeat the statement"):
+        seek.alter(home, set_interval(9))
+    assert home.pipeline("orders").batch.max_retries == 7
+    seek.alter(home, set_interval(9))
+    assert (home.pipeline("orders").batch.max_retries, home.pipeline("orders").batch.interval_ms) == (7, 9)
+
+
+@pytest.mark.parametrize("other", ["dropped", "created"])
+def test_a_pipeline_that_appears_or_goes_meanwhile(home: Home, other: str) -> None:
+    before = home.pipeline("orders")
+    if other == "dropped":
+        home.remove("orders")
+    with pytest.raises(InvalidStatement, match="at the same time"):
+        definitions.save(home, before, before if other == "dropped" else None)
+    assert ("orders" in home.names()) == (other == "created")
+
+
+def test_a_pipeline_whose_rebuild_has_begun_is_not_dropped(home: Home) -> None:
+    """Its record would exchange the tables of the next pipeline of that name."""
+    live = home.pipeline("orders")
+    home.save(rebuilding(live, "earliest"))
+    rebuilt.Rebuild(live.to_dict(), live.to_dict()).save(home, "orders")
+    with SensorStates(home) as states:
+        with pytest.raises(InvalidStatement, match=r"its rebuild has begun.*--cancel.*DROP PIPELINE orders_rebuild"):
+            definitions.drop(home, states, Drop("orders", if_exists=False))
+        definitions.drop(home, states, Drop("orders_rebuild", if_exists=False))
+        assert rebuilt.load(home, "orders") is None
+        definitions.drop(home, states, Drop("orders", if_exists=False))
+    assert home.names() == ()
+
+
+def test_start_all_leaves_the_pipeline_of_a_replaced_table(home: Home) -> None:
+    home.save(renamed(home.pipeline("orders")))
+    home.save(Pipeline.model_validate({**FIELDS, "name": "mine_replaced", "into": {"table": "mine"}}))
+    home.keep("orders", "replaced", {"old": "a", "uid": "b", "seq": 1})
+    with SensorStates(home) as states:
+        rows = dict(start_stop.start_many(home, states, StartMany(failed=False)).rows)
+        assert rows["orders_replaced"].startswith("has a replaced table: only START PIPELINE orders_replaced")
+        assert states.on() == {"orders", "mine_replaced"}
