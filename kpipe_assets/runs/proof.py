@@ -1,4 +1,8 @@
-"""Recount a pipeline's destination against its ledger, for `kpipe verify`, the REST API and Dagster's checks."""
+"""Recount a pipeline's destination against its ledger, for `kpipe verify`, the REST API and Dagster's checks.
+
+A ledger that follows from an exchange of a rebuilt table, of which the process was killed before the home was told, is followed:
+the exchange is completed first.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.planning.reconcile import mismatch
 from kpipe.verification.evidence import Evidence, gather
 from kpipe.verification.verify import Audit
+from kpipe_assets.runs.rebuilt import finish
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -55,6 +60,8 @@ def proof(pipeline: Pipeline, home: Home, destination: Destination) -> Proof:
     result = evidence.audit(pipeline.source.multi_topic)
     if result.adopted:
         result = replace(result, adopted_from=adopted_from(destination, ledger))
+    if not seen.is_followed_by(uid, ledger) and finish(home, pipeline.name) is not None:
+        seen = home.seen(pipeline.name)
     if seen.is_followed_by(uid, ledger):
         return Proof(evidence, result, was_seen=bool(seen.uid))
     other = mismatch(pipeline.name, seen, uid, ledger, destination.describe())
@@ -69,6 +76,8 @@ def known_ledger(pipeline: Pipeline, home: Home, destination: Destination) -> tu
     """
     seen = home.seen(pipeline.name)
     uid, ledger = destination.ledger()
+    if not seen.is_followed_by(uid, ledger) and finish(home, pipeline.name) is not None:
+        seen = home.seen(pipeline.name)
     if not seen.is_followed_by(uid, ledger):
         raise mismatch(pipeline.name, seen, uid, ledger, destination.describe())
     return uid, ledger

@@ -17,7 +17,7 @@ from functools import partial
 import dagster as dg
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import NeedsOperator, OffsetsLost
+from kpipe.errors import LedgerMismatch, NeedsOperator, OffsetsLost
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import check_source, lag
@@ -32,6 +32,7 @@ from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.runs.rebuilt import finish
 from kpipe_assets.runs.run_locks import is_running
 from resources.home import Home
 
@@ -160,6 +161,8 @@ def _checked(
     """
     trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)
     if trouble is not None:
+        if isinstance(trouble, LedgerMismatch):
+            finish(home, pipeline.name)  # of an interrupted exchange; only a run would do so otherwise, and none would begin
         _, ledger = destination.ledger()
         snapshot = topics.snapshot()
         trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)

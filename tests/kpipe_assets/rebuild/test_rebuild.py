@@ -18,10 +18,13 @@ from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError, LedgerMi
 from kpipe.failpoints import POINTS, REBUILT
 from kpipe.run_events import Decisions
 from kpipe_assets.rebuild import steps
-from kpipe_assets.runs.proof import prove
+from kpipe_assets.runs.proof import known_ledger, proof, prove
 from kpipe_assets.runs.rebuilt import finish, load
 from kpipe_assets.runs.runner import Run
+from kpipe_assets.sensors import tick
+from resources.destinations import open_destination
 from resources.home import Home
+from resources.sources.open_source import topics_of
 from tests.commandline import Kpipe
 from tests.survival import small
 
@@ -180,6 +183,22 @@ def test_killed_in_the_exchange_one_of_the_two_is_whole(site: Site, point: str) 
         site.exchange()
         assert len(site.rows()) == 7 and site.is_new()
     assert load(site.home, "orders") is None and finish(site.home, "orders") is None
+
+
+@pytest.mark.parametrize("who", ["sensor", "check", "proof"])
+def test_an_interrupted_exchange_is_completed_by_who_looks_first(site: Site, who: str) -> None:
+    """In Dagster no run begins while the sensor reports another ledger."""
+    site.build()
+    assert killed("rebuild.exchanged", lambda: steps.exchange(site.home, "orders", lambda _: None))
+    old = Pipeline.model_validate(site.fields)
+    destination, topics = open_destination(old, site.home), topics_of(old)
+    if who == "sensor":
+        assert tick._checked(old, site.home, destination, topics, destination.ledger()[1], topics.snapshot())[2] is None
+    elif who == "check":
+        known_ledger(old, site.home, destination)
+    else:
+        assert proof(old, site.home, destination).result.ok
+    assert load(site.home, "orders") is None and site.is_new()
 
 
 def test_every_point_is_tried() -> None:
