@@ -16,8 +16,6 @@ __all__ = ["Divided"]
 
 # Each division is a file of the table: more of them in one range mean that the table is divided too finely.
 _MOST = 1000
-# Memory of all divisions together; beyond it, the largest one is written as a row group.
-_BYTES = 64 << 20
 
 
 class Divided:
@@ -25,7 +23,7 @@ class Divided:
 
     Args:
         parts: what the table is divided by.
-        made: creates the writer of a division, given a unique text.
+        made: creates the writer of a division, given a unique text. The rows in memory are bounded by its `WaitingRows`.
     """
 
     def __init__(self, parts: Sequence[Part], made: Callable[[str], StagingWriter]) -> None:
@@ -54,8 +52,6 @@ class Divided:
                     )
                 self._files[values] = self._made(repr(values))
             self._files[values].write(rows)
-        while sum(file.waiting for file in self._files.values()) > _BYTES:
-            max(self._files.values(), key=lambda file: file.waiting).flush()
 
     def finish(self) -> tuple[StagedFile, ...]:
         """Close the files, make them durable, and return them.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kpipe.batch.batch import RangeReport, StagedFile
 from resources.spark.staging.staged_files import StagingWriter
+from resources.spark.staging.waiting_rows import WaitingRows
 
 __all__ = ["Shared"]
 
@@ -26,10 +27,14 @@ class Shared:
 
     Args:
         folder, make: of the batch; see `StagingWriter`.
+
+    Attributes:
+        waiting: rows in memory, of these files and of the ranges' own.
     """
 
     def __init__(self, folder: str, *, make: bool = True) -> None:
         self._folder, self._make = folder, make
+        self.waiting = WaitingRows()
         self._open: dict[tuple[str, pa.Schema], StagingWriter] = {}
         self._full: list[StagingWriter] = []
 
@@ -45,7 +50,7 @@ class Shared:
         key = kind, tables[0].schema
         writer = self._open.get(key)
         if writer is None:
-            writer = self._open[key] = StagingWriter(self._folder, make=self._make)
+            writer = self._open[key] = StagingWriter(self._folder, waiting=self.waiting, make=self._make)
         before = writer.rows
         for table in tables:
             writer.write(table)

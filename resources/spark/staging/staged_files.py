@@ -29,6 +29,7 @@ from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.failpoints import failpoint
 from resources.durable_files import sync
 from resources.object_store.uri import is_remote
+from resources.spark.staging.waiting_rows import WaitingRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,14 +109,20 @@ class StagingWriter:
     Args:
         folder: of the batch; or a prefix of object names.
         share: writes rows that fill no row group to a shared file.
+        waiting: counts the rows in memory, of this writer and others; None: only this one's are bounded.
         make: whether to create a missing folder. On a cluster the driver creates it. If it is missing in a task, another
             attempt was faster and the batch is committed: a new folder would stay until the next run.
     """
 
     def __init__(
-        self, folder: Path | str, share: Callable[[Sequence[pa.Table]], StagedFile] | None = None, *, make: bool = True
+        self,
+        folder: Path | str,
+        share: Callable[[Sequence[pa.Table]], StagedFile] | None = None,
+        waiting: WaitingRows | None = None,
+        *,
+        make: bool = True,
     ) -> None:
-        self._share, self._make = share, make
+        self._share, self._others, self._make = share, waiting, make
         self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self._file: _Hashed | None = None
         self._writer: Any = None
@@ -133,11 +140,6 @@ class StagingWriter:
         """Bytes written so far."""
         return self._file.size if self._file is not None else 0
 
-    @property
-    def waiting(self) -> int:
-        """Bytes in memory that will become a row group."""
-        return self._waiting_bytes
-
     def write(self, table: pa.Table) -> None:
         """Append a table; all tables have the same schema.
 
@@ -152,6 +154,16 @@ class StagingWriter:
         self.rows += table.num_rows
         if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
             self.flush()
+        elif self._others is not None:
+            self._others.add(self, table.nbytes)
+
+    def _taken(self) -> list[pa.Table]:
+        """Return the tables in memory, which are not kept."""
+        taken, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
+        if self._others is not None:
+            self._others.drop(self)
+        return taken
 
     def flush(self) -> None:
         """Write the tables in memory as a row group.
@@ -162,8 +174,7 @@ class StagingWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.concat_tables(self._waiting)
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        table = pa.concat_tables(self._taken())
         try:
             if self._writer is None:
                 if self._make and not is_remote(self._path):
@@ -185,7 +196,7 @@ class StagingWriter:
             StagingFailed: it cannot be made durable.
         """
         if self._waiting and self._writer is None and self._share is not None:
-            return self._share(self._waiting)
+            return self._share(self._taken())
         if self._waiting:
             self.flush()
         if self._writer is None or self._file is None:
@@ -202,6 +213,7 @@ class StagingWriter:
 
     def abandon(self) -> None:
         """Close without finishing; the incomplete file stays until garbage collection."""
+        self._taken()
         if self._writer is not None:
             self._writer.is_open = False  # prevents its finalizer from writing a footer to a closed file
         if self._file is not None:

@@ -19,6 +19,7 @@ from resources.kafka.record_block import COLUMNS, RecordBlock
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
+from resources.spark.staging.waiting_rows import WaitingRows
 from resources.spark.task.projection import Coordinate
 from resources.spark.task.record_columns import HEADERS, INSTANT, dead_letters, headers, instants, originals
 from resources.spark.task.repeated_records import copied, parts, within
@@ -57,10 +58,11 @@ class RangeOutput:
 
     def __init__(self, job: JobSpec, piece: Piece, shared: Shared | None = None) -> None:
         self._job, self._piece = job, piece
+        waiting = shared.waiting if shared is not None else WaitingRows()
 
         def file(kind: str, apart: bool = False) -> StagingWriter:
             share = partial(shared.take, kind) if shared is not None and not apart else None
-            return StagingWriter(f"{job.staging}/{job.batch}", share, make=not job.remote)
+            return StagingWriter(f"{job.staging}/{job.batch}", share, waiting, make=not job.remote)
 
         # Rows without an offset are ordered only by their position in a file, so such a file contains one range only.
         untraced = job.ordered and job.program is not None and not job.program.traced

@@ -25,6 +25,7 @@ from resources.decode.block import Payloads
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import HORIZON_S, StagingWriter, collect_garbage, discard
+from resources.spark.staging.waiting_rows import WaitingRows
 from resources.spark.task.range_writer import RangeOutput
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 
@@ -153,6 +154,24 @@ def test_a_divided_table_has_a_file_for_each_division(tmp_path: Path) -> None:
     with pytest.raises(StagingFailed, match="more than 1,000 divisions by n"):
         fine.write(rows.slice(0, 2000))
     fine.abandon()
+
+
+def test_the_rows_in_memory_are_bounded_over_all_writers_of_a_task(tmp_path: Path) -> None:
+    """300 tables by topic had 346 MiB in 300 shared files, each of which was bounded alone."""
+    shared, rows = Shared(str(tmp_path / "b")), pa.table({"n": list(range(1000))})
+    shared.waiting = waiting = WaitingRows(20 * rows.nbytes)
+    reports, most = [], 0
+    for topic in range(30):
+        writer = StagingWriter(tmp_path / "b", partial(shared.take, f"rows {topic}"), waiting)
+        for _ in range(topic % 7):
+            writer.write(rows)
+            most = max(most, waiting._total)
+        file = writer.finish()
+        tables = (TableReport(files=(file,) if file is not None else ()),)
+        reports.append(RangeReport(PartitionId(TopicId("c", "i", str(topic)), 0), Range(0, 1), Counts(), tables))
+    files = [file for report in shared.finish(reports) for file in report.tables[0].files]
+    assert 10 * rows.nbytes < most <= 21 * rows.nbytes and waiting._total == 0
+    assert sum(pq.read_table(file.path).num_rows for file in files) == 1000 * sum(topic % 7 for topic in range(30))
 
 
 @pytest.mark.parametrize(
