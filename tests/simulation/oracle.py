@@ -47,7 +47,7 @@ class Books:
         read_at: rows that landed, with the numbers of cuts that their records came after: with `at_least_once` a row may land
             from both logs. Without those below a decision.
         landed_at: the same with those below a decision: a run that began before one may still find the log cut below it.
-        found_cut: partitions of which a run has found that their log was cut, and no operator has decided about it.
+        found_cut: partitions of which a run has found that their log was cut, and no operator has decided about that.
     """
 
     demanded: Counter[Place]
@@ -164,8 +164,10 @@ class Oracle:
             same = [p for p in cut if all({generation(after.cuts[p], at)} == n for (q, at), n in ever.items() if p == q)]
             found += [f"cut: the log of {p} is as it was read" for p in same]
         elif kind in DECIDED:
-            moved = {lane[0] for lane in set(old) ^ set(new)} | (cut - {p for p, _, text in after.tails() if " cut " in text})
-            known, cut = {place: n for place, n in known.items() if place[0] not in moved}, cut - moved
+            # A decision that was made before a run found the cut, and changes another lane, leaves the mark: so does `verify`.
+            marked = {p for p, _, text in after.tails() if " cut " in text}
+            moved = {lane[0] for lane in set(old) ^ set(new)} | (cut - marked)
+            known, cut = {place: n for place, n in known.items() if place[0] not in moved}, cut & marked
         return replace(books, read_at=known, landed_at=ever, found_cut=frozenset(cut)), found
 
     def _newest(self, world: World, shown: set[Place]) -> list[str]:

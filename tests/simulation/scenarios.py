@@ -58,6 +58,9 @@ SMALL = (
            actors=((("run", 2), ("run", 1)), (("cut", 0, 0), ("offsets", 0, 3)))),
     _named(_TWO, "a log that is cut, and SET OFFSETS REREAD", ends=((0, 4),),
            actors=((("run", 2),), (("cut", 0, 1), ("reread", 0, 1), ("run", 1)))),
+    # SET OFFSETS has read the ledger before a run finds the cut, below the lane that it changes.
+    _named(_TWO, "a log that is cut, at_most_once, and SET OFFSETS that does not know it", ends=((0, 2),),
+           delivery="at_most_once", actors=((("run", 1), ("run", 1)), (("offsets", 0, 4),), (("cut", 0, 0),))),
     _named(_TWO, "a receiver of requests", sends=True, ends=((0, 4),), faults=FAULTS, budget=2),
     _named(_TWO, "a receiver, and SET OFFSETS REREAD twice", sends=True, ends=((0, 3),),
            actors=((("run", 2),), (("reread", 0, 1), ("reread", 0, 2)))),
