@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from resources.spark.driver.stager import SparkStager
 
 __all__ = ["Run", "ingest", "real_stager"]
+
+_COLLECT_EVERY_S = 3600.0
 
 
 @dataclass
@@ -124,8 +127,7 @@ class Run:
         ).passes(max_batches, follow)
         watched = observed(self.home, self.pipeline, run, follow)
         with marked(self.home, name, loop.run_id or str(os.getpid())), watched as self._observe:
-            for root in self.home.roots:
-                collect_garbage(root, self._landed)
+            collected = self._collect()
             if is_outdated(self.home, self.pipeline, seen.uid):
                 self._note("stopped")  # the next run has the new definition
                 return
@@ -144,6 +146,8 @@ class Run:
                                 loop.topics.follow(result.heads())
                         letters.passed(result)
                         yield result
+                        if time.monotonic() - collected > _COLLECT_EVERY_S:  # a run that follows leaves what it gave up, too
+                            collected = self._collect()
                     letters.end()
             except KpipeError as error:
                 if isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, name, seen.uid):
@@ -156,6 +160,12 @@ class Run:
                     self._note("stopped")
                 raise
             self._note("stopped")
+
+    def _collect(self) -> float:
+        """Remove staged files that nobody needs, and return the time on the monotonic clock."""
+        for root in self.home.roots:
+            collect_garbage(root, self._landed)
+        return time.monotonic()
 
     def _landed(self, batch: str) -> bool:
         """Return whether the ledger contains a batch. Read the history at the first call only."""
