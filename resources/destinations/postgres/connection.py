@@ -81,9 +81,11 @@ class Session:
         self._open = True
         row = self._run(
             "SELECT s.name, current_setting('server_encoding'), pg_is_in_recovery(),"
-            # Only this schema and the catalog: no other table or function can replace one of kpipe's.
-            " set_config('search_path', quote_ident(s.name), true), set_config('TimeZone', 'UTC', true),"
-            " set_config('DateStyle', 'ISO, YMD', true), set_config('lock_timeout', $1, true),"
+            # Only this schema and the catalog: no other table or function can replace one of kpipe's. Temporary tables last: a
+            # pool may have given the session to another client before, who left some.
+            " set_config('search_path', quote_ident(s.name) || ', pg_temp', true), set_config('TimeZone', 'UTC', true),"
+            " set_config('DateStyle', 'ISO, YMD', true), set_config('extra_float_digits', '1', true),"
+            " set_config('lock_timeout', $1, true),"
             " set_config('idle_in_transaction_session_timeout', $2, true), set_config('application_name', $3, true),"
             # If off, a crash of the server would roll back commits that kpipe has reported.
             " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"

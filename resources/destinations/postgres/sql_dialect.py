@@ -48,21 +48,30 @@ def exists(session: Session, name: str) -> bool:
     """Return whether the schema has a table of that name.
 
     Raises:
-        SchemaConflict: the name is another object, or a table that a crash of the server would empty.
+        SchemaConflict: the name is another object, or a table of which a crash of the server would empty all or a partition.
     """
     row = session.execute(
-        "SELECT relkind, relpersistence FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace",
+        "SELECT p.relkind, p.relpersistence, CASE WHEN p.relkind = 'p' THEN (SELECT min(c.relname::text)"
+        "  FROM pg_partition_tree(p.oid) AS t JOIN pg_class AS c ON c.oid = t.relid"
+        "  WHERE c.relpersistence <> 'p' OR c.relkind = 'f') END"
+        " FROM pg_class AS p WHERE p.relname = $1 AND p.relnamespace = current_schema()::regnamespace",
         [name],
     ).fetchone()
     if row is None:
         return False
-    kind, persistence = (value.decode() if isinstance(value, bytes) else value for value in row)
+    kind, persistence = (value.decode() if isinstance(value, bytes) else value for value in row[:2])
     if kind not in ("r", "p"):
         raise SchemaConflict(f"{name}: not a table: found {_KINDS.get(kind, 'another object')}", "set into.table to a table")
     if persistence != "p":
         raise SchemaConflict(
             f"table {name} is UNLOGGED: a crash of the server would empty it, but not the ledger",
             f'ALTER TABLE "{name}" SET LOGGED',
+        )
+    if row[2] is not None:
+        raise SchemaConflict(
+            f"table {name}: partition {row[2]} is UNLOGGED or a foreign table: its rows could be lost or stay alone, without the"
+            " ledger",
+            f'ALTER TABLE "{row[2]}" SET LOGGED, or ALTER TABLE "{name}" DETACH PARTITION "{row[2]}"',
         )
     return True
 

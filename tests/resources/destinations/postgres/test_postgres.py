@@ -153,6 +153,11 @@ def test_blanks_beyond_the_length_of_a_column_are_not_cut_off(place: PostgresPla
     [
         ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets: not a table: found a view"),
         ("CREATE UNLOGGED TABLE tweets (id bigint)", "UNLOGGED"),
+        (
+            "CREATE TABLE tweets (id bigint) PARTITION BY LIST (id);"
+            " CREATE UNLOGGED TABLE part PARTITION OF tweets FOR VALUES IN (1)",
+            "table tweets: partition part is UNLOGGED or a foreign table",
+        ),
         ("CREATE TABLE tweets (id char(3))", r"has type character\(3\), which kpipe cannot write"),
         ("CREATE TABLE tweets (id numeric)", "has type numeric"),
         ("CREATE TABLE tweets (id timestamp(0))", "which kpipe cannot write"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +148,26 @@ def test_keys_that_differ_in_blanks_beyond_the_columns_length_do_not_merge(place
     with pytest.raises(SchemaConflict, match="a row has 3 characters"):
         load(place, destination, [Write(0, 2, 1, "c")], rule)
     assert {row["id"]: row["text"] for row in place.rows()} == {1: "a "}
+
+
+@pytest.fixture
+def few_digits(place: PostgresPlace) -> Iterator[None]:
+    """The server shows numbers to the user with few digits."""
+    place.sql("ALTER ROLE CURRENT_USER SET extra_float_digits = -10")
+    yield
+    place.sql("ALTER ROLE CURRENT_USER RESET extra_float_digits")
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_numbers_go_through_an_expression_with_all_digits(place: PostgresPlace) -> None:
+    place.sql(f"CREATE TABLE tweets ({COLUMNS}, x DOUBLE PRECISION)")
+    rule = KeyRule(("id",), "update", {"x": "x"})
+    destination = begun(place, rule, 1)
+    load(place, destination, [Write(0, 0, 1, "a")], rule)
+    place.sql("UPDATE tweets SET x = 0.1::double precision + 0.2::double precision")
+    load(place, destination, [Write(0, 1, 1, "b"), Write(0, 2, 1, "c")], rule)
+    same = "x = 0.1::double precision + 0.2::double precision"
+    assert place.sql(f"SELECT _kafka_offset FROM tweets WHERE {same}") == [{"_kafka_offset": 2}]
 
 
 def test_an_expression_over_a_nested_column_is_refused(place: PostgresPlace) -> None:
