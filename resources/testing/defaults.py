@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from kpipe.errors import SchemaConflict
 from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from resources.testing.keyed import Write, begun, commit_of
-from resources.testing.place import Place
+from resources.testing.place import Place, batch, begin
 from resources.testing.state import proof
 
 __all__ = ["Defaults"]
@@ -83,3 +85,12 @@ class Defaults:
             ("a", 7, "X", 2), ("b", 7, "X", 2)
         ]  # fmt: skip
         assert proof(plain).ok
+
+    def test_a_field_named_as_a_computed_column_is_refused_by_name(self, place: Place) -> None:
+        _table(place)
+        destination = place.open()
+        destination.commit(begin("tweets", (0,)))
+        wanted = Columns.of({"id": "BIGINT", "Computed": "BIGINT"})
+        with pytest.raises(SchemaConflict, match=r"column 'computed' is computed by the database.*declare `columns`"):
+            destination.commit(batch(place, destination.ledger()[1], {0: 1}, wanted, {"id": 1, "Computed": 2}))
+        assert place.rows() == []

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from resources.destinations.sql.column_matching import by_shape, check_inserted, matched, parsed, widening
+from resources.destinations.sql.column_matching import by_shape, check_inserted, check_new, matched, parsed, widening
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, literal, quote
 from resources.duckdb_engine.sql_types import READ, fitted, sql_type
@@ -76,6 +76,9 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
         return needed
     known = columns(connection, table)
     steps = widening(known, needed)
+    if fresh := [path[0] for path, _ in steps if len(path) == 1]:
+        names = connection.execute(f"SELECT column_name {_COLUMNS} AND is_generated = 'ALWAYS'", [table]).fetchall()
+        check_new(table, fresh, [name for (name,) in names])
     alter = f"ALTER TABLE {quote('main', table)}"
     for column, group in groupby(steps, key=lambda step: step[0][0]):
         fields, have = list(group), known.get(column)

@@ -21,14 +21,14 @@ from resources.destinations.mysql import insert_literals
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import NOTES, MySQLDialect
 from resources.destinations.mysql.types import kpipe_type, noted, sql_type
-from resources.destinations.sql.column_matching import Match, nested_growth, unsuitable, widening
+from resources.destinations.sql.column_matching import Match, check_new, nested_growth, unsuitable, widening
 from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import copy_as_stored, copy_checked
 from resources.destinations.staged_file_check import Proven
 from resources.type_compatibility import COORDINATES, carried
 
-__all__ = ["columns", "insert", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
+__all__ = ["columns", "insert", "is_computed", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
 
 _LONGEST = 64  # characters of a name
 _INDEXED = 191  # characters of a text in an index: four bytes each, 3,072 bytes for the whole key
@@ -53,8 +53,8 @@ def columns(session: Session, table: str) -> Columns:
     documents = _documents(session, table)
     result: list[tuple[str, Type]] = []
     for name, found, extra in rows:
-        if "GENERATED" in extra.upper():
-            continue  # the server computes it
+        if is_computed(extra):
+            continue
         own = COORDINATES.get(name)
         shown = "json" if name in documents else found
         kind = kpipe_type(shown, notes.get(name) or (str(own) if own is not None else ""))
@@ -62,6 +62,14 @@ def columns(session: Session, table: str) -> Columns:
             raise unsuitable(f"table {table}", name, found)
         result.append((name, kind))
     return Columns(tuple(result))
+
+
+def is_computed(extra: str) -> bool:
+    """Return whether the server computes a column with this EXTRA in information_schema.columns.
+
+    MySQL 8.4 manual, "The INFORMATION_SCHEMA COLUMNS Table": DEFAULT_GENERATED is a column with an expression as its default.
+    """
+    return re.search(r"\b(VIRTUAL|STORED|PERSISTENT) GENERATED\b", extra, re.IGNORECASE) is not None
 
 
 def _documents(session: Session, table: str) -> set[str]:
@@ -132,6 +140,11 @@ def make(session: Session, dialect: MySQLDialect, table: str, there: bool, neede
         return
     fresh = [(path[0], kind) for path, kind in widening(columns(session, table), needed) if len(path) == 1]
     if fresh:
+        names = session.execute(
+            "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = database() AND table_name = $1",
+            [table],
+        ).fetchall()
+        check_new(table, [name for name, _ in fresh], [name for name, extra in names if is_computed(extra)])
         _note(session, table, fresh)
         session.execute("COMMIT")
         parts = [f"ADD COLUMN {quote(name)} {sql_type(kind)}{_collated(dialect, kind)}" for name, kind in fresh]

@@ -16,7 +16,7 @@ from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.sql_dialect import DIALECT, THIS
 from resources.destinations.postgres.types import kpipe_type, note, sql_type
 from resources.destinations.sql import csv_copy
-from resources.destinations.sql.column_matching import Match, nested_growth, unsuitable, widening
+from resources.destinations.sql.column_matching import Match, check_new, nested_growth, unsuitable, widening
 from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import copy_as_stored, copy_checked
@@ -120,7 +120,14 @@ def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: 
     known = columns(session, table)
     steps = widening(known, needed)
     fresh = [(path[0], kind) for path, kind in steps if len(path) == 1]
-    if fresh:  # one statement: each takes time in proportion to the table's columns
+    if fresh:
+        names = session.execute(
+            f"SELECT attname FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped AND attrelid = {THIS}"
+            " AND (attgenerated <> '' OR attidentity = 'a')",
+            [table],
+        ).fetchall()
+        check_new(table, [name for name, _ in fresh], [name for (name,) in names])
+        # One statement: each takes time in proportion to the table's columns.
         more = ", ".join(f"ADD COLUMN {quote(name)} {sql_type(kind)}" for name, kind in fresh)
         session.execute(f"ALTER TABLE {quote(table)} {more}")
     for name, kind in nested_growth(known, steps, dict(fresh)).items():

@@ -16,6 +16,7 @@ __all__ = [
     "Match",
     "by_shape",
     "check_inserted",
+    "check_new",
     "matched",
     "missing",
     "nested_growth",
@@ -75,6 +76,22 @@ def widening(known: Columns, needed: Columns) -> list[tuple[Path, Type]]:
         have = known.get(name)
         steps += [((name,), kind)] if have is None else additions(have, kind, (name,))
     return steps
+
+
+def check_new(table: str, new: Iterable[str], computed: Iterable[str]) -> None:
+    """Check that the columns that the table must gain are not among those that it computes, which kpipe cannot write.
+
+    Raises:
+        SchemaConflict: one is.
+    """
+    known = {name.lower(): name for name in computed}
+    for name in new:
+        if name.lower() in known:
+            raise SchemaConflict(
+                f"table {table}: column {known[name.lower()]!r} is computed by the database, and records have a field of"
+                " that name",
+                "rename the field in a transform, or leave it out: declare `columns` with `schema: ignore`",
+            )
 
 
 def nested_growth(known: Columns, steps: Iterable[tuple[Path, Type]], changed: Mapping[str, Type]) -> dict[str, Type]:

@@ -26,6 +26,7 @@ from resources.destinations.mysql import engine as mysql
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.constraint_violations import checks
 from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.target_table import is_computed
 from resources.destinations.sql.ledger import ledger_table
 from resources.destinations.value_limits import limits_of
 from resources.home import Home
@@ -264,6 +265,14 @@ MADE = """CREATE TABLE `t1` (
   CONSTRAINT `f` FOREIGN KEY (`c1`) REFERENCES `t2` (`c1`),
   CONSTRAINT `t1_chk_2` CHECK (regexp_like(`state`,_utf8mb4'^[a-z]\\\\\\\\.'))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci"""
+
+
+def test_a_default_of_mysql_8_is_no_computed_column() -> None:
+    """It shows DEFAULT CURRENT_TIMESTAMP as DEFAULT_GENERATED, and such a column is written."""
+    for extra in ("", "auto_increment", "DEFAULT_GENERATED", "DEFAULT_GENERATED on update CURRENT_TIMESTAMP", "INVISIBLE"):
+        assert not is_computed(extra)
+    for extra in ("VIRTUAL GENERATED", "STORED GENERATED", "STORED GENERATED INVISIBLE"):
+        assert is_computed(extra)
 
 
 def test_checks_are_read_as_mysql_8_shows_them() -> None:
