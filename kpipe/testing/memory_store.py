@@ -98,13 +98,14 @@ def _view_batches(pipeline: str, _: str, known: Registered) -> list[Row]:
             "batch_id": done.commit.id,
             "batch_state": "Succeeded",
             "seq": done.seq,
+            "target_table": written,
             "topic": entry.source.topic.name,
             "batch_source_partition_id": entry.source.partition,
             "batch_earliest_offset": entry.range.start,
             "batch_latest_offset": entry.range.end,
             **asdict(entry.counts),
         }
-        for done, _ in reversed(known.commits.values())
+        for done, written in reversed(known.commits.values())
         for entry in entries(done.commit)
     ]
 

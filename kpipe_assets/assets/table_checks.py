@@ -213,17 +213,20 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}
-    newest: dict[str, tuple[int, int]] = {}
-    rows = destination.view("targets" if at else "batches")
-    for row in rows if not at else [row for row in rows if row["target_table"] == asset.path[-1]]:
-        number, seq = str(row["batch_source_partition_id"]), int(row["seq"])
-        if pipeline.source.multi_topic:
-            number = f"{row['topic']}:{number}"
+    newest, before, several = dict[str, tuple[int, int]](), dict[str, str](), pipeline.source.multi_topic
+    for row in destination.view("targets" if at else "batches"):
+        # Commits from before an edit of `into.table` were published for another asset.
+        if not pipeline.into.is_template and str(row.get("target_table") or asset.path[-1]).lower() != asset.path[-1].lower():
+            continue
+        names = (str(row["batch_source_partition_id"]), f"{row['topic']}:{row['batch_source_partition_id']}")
+        number, seq = names[several], int(row["seq"])
+        before[number] = names[not several]
         if seq > newest.get(number, (0, 0))[0]:
             newest[number] = (seq, int(row["batch_latest_offset"]))
-    problems, published = [], publisher.shown(newest)
+    problems, published = [], publisher.shown({*newest, *before.values()})
     for number, (seq, end) in sorted(newest.items(), key=lambda item: in_order(item[0])):
-        shown = published[number]
+        # Commits from before an edit of `topic` to `topics` were published by the name that the partition had.
+        shown = seq if published[before[number]] == seq else published[number]
         if shown > seq:
             problems.append(f"partition {number}: Dagster shows commit {shown}, the ledger's last is {seq} (offset {end})")
         elif shown < seq and number not in waiting:

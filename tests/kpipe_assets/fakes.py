@@ -44,7 +44,7 @@ class World:
 
     @property
     def destination(self) -> MemoryDestination:
-        return MemoryDestination(self.store, "tweets", "tweets")
+        return MemoryDestination(self.store, "tweets", self.pipeline.into.table)
 
     @property
     def resources(self) -> dict[str, Any]:

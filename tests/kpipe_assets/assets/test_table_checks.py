@@ -59,6 +59,32 @@ def test_published_fails_when_dagster_lacks_what_was_marked_as_shown(world: Worl
     assert not item.passed and "is marked as published" in (item.description or "")
 
 
+def edited(world: World, group: str, **fields: object) -> None:
+    whole = world.pipeline.to_dict()
+    source = {key: value for key, value in whole["source"].items() if key != "topic"} if "topics" in fields else whole["source"]
+    changed = {**(source if group == "source" else whole["into"]), **fields}
+    world.pipeline = type(world.pipeline).model_validate({**whole, "source": source, group: changed})
+
+
+def test_published_passes_after_an_edit_of_the_table(world: World) -> None:
+    """What was committed before was published for the asset of the former table."""
+    world.run()
+    edited(world, "into", table="other")
+    assert check(world)["published"].passed
+    world.topics.produce(1, {"id": 1})
+    list(_ingest_without_dagster(world))
+    world.destination.published(world.destination.unpublished())
+    item = check(world)["published"]
+    assert not item.passed and "partition 1: commit" in (item.description or "") and "partition 0" not in (item.description or "")
+
+
+def test_published_passes_after_an_edit_of_topic_to_topics(world: World) -> None:
+    world.run()
+    edited(world, "source", topics=["tweets", "more"])
+    item = check(world)["published"]
+    assert item.passed, item.description
+
+
 def test_lag_fails_above_its_bound_and_when_an_operator_is_needed(world: World) -> None:
     world.run()
     world.topics.produce(2, *({"id": n} for n in range(9)))
