@@ -68,6 +68,7 @@ def _range(dialect: Dialect, others: int, first: int) -> str:
 
 
 def _page(dialect: Dialect, others: int) -> str:
+    """Return the query of a page, with each partition number and offset once, whatever the topic: they name the rows."""
     return (
         "WITH e AS (SELECT e.*, b.cluster_id, b.topic_id,"
         '  row_number() OVER (PARTITION BY e."partition", e."offset" ORDER BY e.error_id) AS nth'
