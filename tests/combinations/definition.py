@@ -11,12 +11,14 @@ from tests.combinations import avro
 from tests.combinations.log import BROKERS
 from tests.combinations.values import SHAPES, TYPES, Cell
 
-__all__ = ["KEYED_LAKES", "LAKES", "NAME", "TOPICS", "Definition", "Meaning"]
+__all__ = ["EVENTS", "KEYED_LAKES", "LAKES", "NAME", "TOPICS", "Definition", "Meaning"]
 
 NAME = "mix"
 TOPICS = ("m_a", "m_b", "m_c")
 LAKES = ("delta", "iceberg", "parquet")
 KEYED_LAKES = ("delta", "iceberg")
+#: Change events that are no rows, by the kind of their item: `message` is one of the source's log.
+EVENTS = ("deleted", "truncated", "message", "unknown")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Meaning:
         key: text of column `k`, or of the tombstone's key; None: there is none.
         cell: of column `x`.
         kind: `row`, `tombstone`, `broken`, `nameless` (its only member cannot be a column), `lacking` (no member `m`),
-            `violating` (`g` breaks the table's CHECK), `empty` (its list has no items), or a change event of changes.py.
+            `violating` (`g` breaks the table's CHECK), `empty` (its list has no items), or one of `EVENTS`.
         far: whether Kafka's timestamp lies beyond the year 9999.
         timestamp: Kafka's, in ms.
     """
@@ -78,7 +80,7 @@ class Definition:
         shape: how a record holds its row twice: `array`, `documents`, or `explode` (a list in `x`); empty: it is one object.
         outer: whether a record without items is a row (`explode_outer`).
         ordinality: whether column `o` numbers the rows of a record.
-        connect: whether records are Kafka Connect's JSON (`schemas_enable`).
+        connect: whether records are Kafka Connect's JSON (`schemas_enable`), or change events have schemas.
         stamps: texts of a member that no column is declared for, with `infer_timestamps`: `zone`, `local` or `text`; empty:
             there is none.
     """
@@ -219,7 +221,7 @@ class Definition:
         options: dict[str, Any] = dict(SHAPES[self.shape]) if self.shape else {}
         options |= {"explode_outer": True} if self.outer else {}
         options |= {"ordinality": "o"} if self.ordinality else {}
-        options |= {"schemas_enable": True} if self.connect else {}
+        options |= {"schemas_enable": True} if self.connect and not self.envelope else {}
         options |= {"infer_timestamps": True} if self.stamps else {}
         if options:
             fields["format"] = {**fields.get("format", {}), **options}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.combinations import avro, changes, connect
-from tests.combinations.definition import TOPICS, Definition, Meaning
+from tests.combinations.definition import EVENTS, TOPICS, Definition, Meaning
 from tests.combinations.log import Cluster, Log, Record, gaps
 from tests.combinations.values import BROKEN, EMPTY, FAR, NAMELESS, STAMPS, broken, is_far, shaped
 
@@ -22,7 +22,7 @@ class Item:
 
     Attributes:
         kind: `plain` (`number` rows), `gap` (`number` offsets), `cell`, `cells` (`number` of them, each value once), `broken`,
-            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items), or a change event of changes.py.
+            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items), or one of `EVENTS`.
         number: how many, or which cell, which broken payload, or which text of no list.
         key: which key.
         keyed: whether the record has a key.
@@ -133,10 +133,10 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     key = name.encode() if item.keyed else None
     far = is_far(timestamp)
     if definition.envelope:
-        key = changes.key(name) if item.keyed else None
-    if item.kind in changes.EVENTS:
+        key = changes.key(definition, name) if item.keyed else None
+    if item.kind in EVENTS:
         meaning = Meaning(None, name, None, item.kind, far, timestamp)
-        return Record(key, changes.event(definition.envelope, item.kind, name), timestamp, meaning)
+        return Record(key, changes.event(definition, item.kind, name), timestamp, meaning)
     if item.kind == "tombstone":
         return Record(key, None, timestamp, Meaning(None, name if item.keyed else None, None, "tombstone", far, timestamp))
     if item.kind == "broken":
@@ -159,8 +159,8 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     if definition.format == "avro":
         value = avro.encoded(definition.type, cell, number, column, int(members["g"]))
     if definition.envelope:
-        value = changes.change(definition.envelope, number, members)
-    if definition.connect:
+        value = changes.change(definition, number, cell, members)
+    elif definition.connect:
         value = connect.enveloped(definition.type, cell, members)
     return Record(key, value, timestamp, Meaning(number, column, cell, kind, far, timestamp))
 

@@ -25,6 +25,7 @@ def _cell(kind: str, beginning: str) -> Item:
     return Item("cell", next(at for at, cell in enumerate(TYPES[kind]) if cell.text.startswith(beginning)))
 
 
+_EVENTS = (_plain(7), Item("deleted", key=1), Item("tombstone", key=2), Item("unknown"), Item("null_key"), _plain(2))
 _DAY = "TIMESTAMP WITH TIME ZONE"
 
 
@@ -173,6 +174,14 @@ PINNED: dict[str, Example] = {
             Definition(type=kind, connect=True), (((_plain(1), Item("cells", len(TYPES[kind])), Item("broken", 4)),),), (RUN,)
         )
         for kind in ("BIGINT", "MAP(VARCHAR, BIGINT)", "DOUBLE")
+    },
+    **{
+        f"duckdb: change events with schemas: {envelope}, {kind}": Example(
+            Definition(type=kind, conflict="replace", on_null="delete", envelope=envelope, connect=True, single=True),
+            (((*_EVENTS, Item("cells", len(TYPES[kind])), Item("truncated"), Item("broken", 4), *_EVENTS),),),
+            (RUN,),
+        )
+        for envelope, kind in (("debezium", "BIGINT"), ("flat", "BIGINT"), ("debezium", "STRUCT(a BIGINT, b VARCHAR)"))
     },
     **{
         f"duckdb: times that are inferred: {style}": Example(
