@@ -15,7 +15,7 @@ __all__ = ["defining"]
 def defining(home: Home) -> Iterator[None]:
     """Keep other statements, and exchanges of rebuilt tables, from writing definitions while inside. Not reentrant.
 
-    An editor of the user does not ask; its edit is found by the comparison.
+    A user's editor takes no lock; the comparison finds its edit.
     """
     with (home.make().state / "definitions.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -69,7 +69,7 @@ class Program:
         afterwards.
         limits: resource limits.
         line_output: whether stdout consists of lines, of which the last must be complete.
-        counted: whether the caller knows how many outputs there must be, and so notices that some are missing.
+        counted: whether the caller compares the number of outputs with that of the records, and so notices missing ones.
         grace_s: time between TERM and KILL, and how long a descendant may keep stdout open after the program's own
         exit.
         secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.

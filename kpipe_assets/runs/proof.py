@@ -1,6 +1,6 @@
 """Recount a pipeline's destination against its ledger, for `kpipe verify`, the REST API and Dagster's checks.
 
-A ledger that follows from an exchange of a rebuilt table, of which the process was killed before the home was told, is followed:
+A ledger that follows from an exchange of a rebuilt table, of which the process was killed before it wrote the home, is accepted:
 the exchange is completed first.
 """
 

@@ -162,7 +162,7 @@ class Run:
             self._note("stopped")
 
     def _collect(self) -> float:
-        """Remove staged files that nobody needs, and return the time on the monotonic clock."""
+        """Remove staged files that no batch needs, and return the time on the monotonic clock."""
         for root in self.home.roots:
             collect_garbage(root, self._landed)
         return time.monotonic()

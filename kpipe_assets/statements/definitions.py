@@ -49,7 +49,7 @@ def save(home: Home, pipeline: Pipeline, before: Pipeline | None) -> None:
         if now != (None if before is None else before.to_dict()):
             raise InvalidStatement(
                 f"pipeline {pipeline.name} was changed at the same time: nothing was written",
-                f"look at it with SHOW CREATE PIPELINE {pipeline.name}, and repeat the statement",
+                f"check it with SHOW CREATE PIPELINE {pipeline.name}, and repeat the statement",
             )
         home.save(pipeline)
     ask(home, pipeline.name, "restart")
@@ -193,5 +193,5 @@ def _check_rebuild(home: Home, name: str) -> None:
     if rebuilt.load(home, name) is not None:
         raise InvalidStatement(
             f"pipeline {name}: its rebuild has begun",
-            f"kpipe rebuild {name} --cancel; or, if its database is gone, DROP PIPELINE {name}{REBUILD}",
+            f"kpipe rebuild {name} --cancel; or, if its database is lost, DROP PIPELINE {name}{REBUILD}",
         )
