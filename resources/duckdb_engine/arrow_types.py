@@ -12,7 +12,7 @@ from kpipe.schema.nesting import ends
 
 __all__ = [
     "LARGEST_FLOAT", "beyond", "carried", "cast_type", "entries", "from_arrow", "is_direct", "names", "needs_cast", "schema",
-    "staged_type", "wire_type",
+    "staged_type", "wire_type", "with_bytes",
 ]  # fmt: skip
 
 #: The largest DOUBLE that is rounded to a finite FLOAT (IEEE 754 binary32), so also the largest FLOAT as it is printed,
@@ -46,6 +46,17 @@ def wire_type(kind: Type) -> pa.DataType:
     if kind.name == "FLOAT":  # read as DOUBLE, so that the cast detects values out of range
         return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
+
+
+def with_bytes(kind: Type) -> pa.DataType:
+    """Return the wire type of a nested column with its BLOBs as bytes; their text is UTF-8, and no notation of bytes."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, with_bytes(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(with_bytes(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), with_bytes(kind.item))
+    return pa.binary() if kind == BLOB else wire_type(kind)
 
 
 def carried(kind: Type) -> pa.DataType:

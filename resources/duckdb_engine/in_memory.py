@@ -11,9 +11,10 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from kpipe.schema.columns import FLOAT, Columns, Type
+from kpipe.expressions.json_text import contains
+from kpipe.schema.columns import FLOAT, Columns, Scalar, Type
 from resources.duckdb_engine import exact_numbers
-from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
+from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type, with_bytes
 from resources.duckdb_engine.memory_limit import engine_setting
 from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.strict_json import IS_JSON, is_json
@@ -168,7 +169,7 @@ def _cast_all(table: pa.Table, columns: Mapping[int, Type]) -> dict[int, pa.Chun
     """
     if not columns:
         return {}
-    renamed = pa.table([table.column(at) for at in columns], names=[f"c{at}" for at in columns])
+    renamed = pa.table([_bytes(table.column(at), kind) for at, kind in columns.items()], names=[f"c{at}" for at in columns])
     lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, kind in columns.items() if str(kind) in _LOSSY]
     sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
     if lossy and query(sql, renamed).column("n")[0].as_py():
@@ -178,6 +179,11 @@ def _cast_all(table: pa.Table, columns: Mapping[int, Type]) -> dict[int, pa.Chun
     result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
     pairs = zip(columns.items(), result.columns, strict=True)
     return {at: array if array.type == staged_type(kind) else array.cast(staged_type(kind)) for (at, kind), array in pairs}
+
+
+def _bytes(array: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
+    """Convert the texts of BLOBs inside of a column: DuckDB's cast reads \\x41 as one byte, and refuses letters beyond ASCII."""
+    return array if isinstance(kind, Scalar) or not contains(kind, {"BLOB"}) else array.cast(with_bytes(kind))
 
 
 _DATE = r"\s*(-?[0-9]+[-/\\ ][0-9][0-9]?[-/\\ ][0-9][0-9]?( \(BC\))?|epoch|-?inf(inity)?)\s*"
@@ -203,7 +209,8 @@ def _cast(column: str, kind: Type) -> str:
         return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
     if kind == FLOAT:  # a DOUBLE, not a text
         return f"CAST({column} AS FLOAT) AS {column}"
-    return f"CAST({_exact(column, str(kind))} AS {cast_type(kind)}) AS {column}"
+    value = _exact(column, kind.name) if isinstance(kind, Scalar) else column  # inside of nested types, texts are exact already
+    return f"CAST({value} AS {cast_type(kind)}) AS {column}"
 
 
 def _exact(column: str, kind: str) -> str:
