@@ -56,14 +56,18 @@ class Difference:
         offset: its offset.
         before: hash of the record that was read; empty: there was none.
         now: hash of the record in the log; empty: there is none.
+        found_before: whether an earlier read has found the difference, and the log has none of these records any more.
     """
 
     offset: int
     before: str
     now: str
+    found_before: bool = False
 
     def __str__(self) -> str:
         """Return what was found at the offset."""
+        if self.found_before:
+            return f"none of the records that were read before offset {self.offset}, after an earlier read had found others"
         if not self.before:
             return f"a record at offset {self.offset}, where none was when it was read"
         if self.now:
@@ -140,9 +144,12 @@ class Tail:
         return self.marked(ACCEPTED) if self.state == CUT else self
 
     def comparable(self, log_start: int) -> Tail | None:
-        """Return the part that the log still contains; None if there is none, or if an operator has decided."""
+        """Return the part that the log still contains; None if an operator has decided, or without such a part.
+
+        A fingerprint in state `CUT` is compared in any case.
+        """
         records = tuple(item for item in self.records if item[0] >= log_start)
-        if not records or self.state == ACCEPTED:
+        if self.state == ACCEPTED or (not records and self.state != CUT):
             return None
         return self if len(records) == len(self.records) else self.made(self.end, records, self.epoch, self.state)
 
@@ -153,7 +160,8 @@ class Tail:
 
         A missing record before an unchanged record was removed by compaction, whatever `cleanup.policy` is now: a cut log has
         other records behind the cut. So were missing last records if no leader was elected since, unless other records took
-        their offsets.
+        their offsets. After a read has found other records (`CUT`), one of the known ones must be back: retention or compaction
+        may remove the others, and an operator has not decided.
 
         Args:
             found: hashes of the records from `start` on, by offset; those behind the end do not count.
@@ -170,6 +178,8 @@ class Tail:
             if known.get(offset) != now:
                 return Difference(offset, known.get(offset, ""), now)
         unchanged = max(known.keys() & found.keys(), default=-1)
+        if self.state == CUT and unchanged < 0:
+            return Difference(self.end, "", "", found_before=True)
         missing = [offset for offset in known if offset not in found and (offset > unchanged or not compacted)]
         if not missing or 0 <= self.epoch == epoch:
             return None

@@ -101,6 +101,19 @@ def test_only_what_the_log_still_contains_is_compared() -> None:
     assert TAIL.marked(ACCEPTED).comparable(0) is None
 
 
+def test_a_log_that_was_found_cut_must_show_a_known_record_again() -> None:
+    """Otherwise compaction, or retention, of the other log's records would end the alarm without a decision."""
+    cut = TAIL.marked(CUT)
+    nothing = Difference(20, "", "", found_before=True)
+    assert cut.difference({}, nothing_missing) == cut.difference({}, nothing_missing, TAIL.epoch) == nothing
+    assert "none of the records that were read before offset 20" in str(cut.error("tweets/0", nothing))
+    assert cut.difference({16: "b"}, lambda: 20) is None, "the old log is back"
+    assert cut.difference({16: "x"}, nothing_missing) == Difference(16, "b", "x")
+    expired = cut.comparable(20)
+    assert expired is not None and (expired.start, expired.state) == (20, CUT)
+    assert expired.difference({}, nothing_missing) == nothing
+
+
 def test_a_lane_without_one_has_the_checksum_of_earlier_versions() -> None:
     lane = Lane(SOURCE, 0, 20)
     assert lane.checksum == 4969227471490533439
