@@ -207,7 +207,7 @@ def plan(
         turn: number that increases with each batch and rotates the partitions; None: the ledger's sequence number.
     """
     turn = ledger.seq if turn is None else turn
-    steps: list[Step] = []
+    ready: list[list[Step]] = []
     lanes = 0
     waiting = 0
     for source, state in sorted(snapshot.partitions.items()):
@@ -215,13 +215,14 @@ def plan(
             continue
         unfinished = [lane for lane in ledger.of(source) if not lane.finished]
         lanes += len(unfinished)
-        ready = [step for step in (_step(ledger, lane, state, limits) for lane in unfinished) if step is not None]
-        if ready:
-            steps.append(_first(ready, turn))
+        ready.append([step for step in (_step(ledger, lane, state, limits) for lane in unfinished) if step is not None])
         for lane in unfinished:
             end = state.high if lane.end is None else min(lane.end, state.high)
             waiting += max(0, end - max(lane.next, state.end))
-    if steps:
+    ready = [steps for steps in ready if steps]
+    if ready:
+        turns = _turns(len(ready), limits)
+        steps = [_first(each, turn // turns) for each in ready]
         return Batch(batch_id, ledger.pipeline, _within(_fair(steps, limits.partitions, turn), limits.total, turn))
     if snapshot.appearing and snapshot.partitions:
         return Idle("open_transaction" if waiting else "caught_up", waiting)
@@ -256,11 +257,22 @@ def step_of(ledger: Ledger, lane: Lane, end: int, state: PartitionState | None, 
     return Step(lane, end, closed_by, after, -1 if state is None else state.epoch)
 
 
+def _turns(partitions: int, limits: Limits) -> int:
+    """Return the number of turns in which each partition has at least one, or is the first one."""
+    if limits.total is not None:
+        return partitions
+    return 1 if limits.partitions is None else max(1, -(-partitions // limits.partitions))
+
+
 def _first(ready: list[Step], turn: int) -> Step:
     """Return the step of the lane that a partition reads next.
 
     The live lane goes first while it is behind: a backfill must not delay new records. Once it keeps up, the two alternate:
     records may arrive all the time, and the backfill would never run.
+
+    Args:
+        ready: steps of the partition's lanes.
+        turn: increases once every partition has had its turn: else some could have only even ones.
     """
     live = next((step for step in ready if step.lane.open), None)
     others = [step for step in ready if not step.lane.open]

@@ -16,7 +16,7 @@ from kpipe.ledger.ledger import READ, SKIPPED, Conflict, Lane, LaneChange, Ledge
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, arrivals, check_source, lag, losses, plan
 from kpipe.testing.topics import FakeTopics
-from kpipe.topics import TopicSnapshot
+from kpipe.topics import PartitionState, TopicSnapshot
 from tests.cases import each_case
 
 
@@ -132,6 +132,26 @@ def test_a_backfill_waits_while_the_live_lane_is_behind_and_takes_turns_once_it_
     assert [b.steps[0].range for b in behind if isinstance(b, Batch)] == [Range(10, 15), Range(10, 15)]
     keeps_up = [plan(ledger, snapshot, Limits(20), "batch", turn=turn) for turn in (0, 1)]
     assert [b.steps[0].range for b in keeps_up if isinstance(b, Batch)] == [Range(10, 30), Range(0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "limits"),
+    [(2, {"partitions": 1}), (4, {"partitions": 2}), (6, {"partitions": 4}), (2, {"total": 5}), (4, {"total": 12}), (3, {})],
+)
+def test_each_backfill_ends_while_records_arrive_whatever_the_limits(partitions: int, limits: dict[str, int]) -> None:
+    """The number of the batch chooses both the partitions and the lane: some partitions had only even numbers."""
+    sources = [FakeTopics(partitions).source(at) for at in range(partitions)]
+    ledger, high = Ledger("tweets"), 100
+    ledger = ledger.after(change for source in sources for change in transitions.begin(source, 100, 0, None))
+    ledger = ledger.after(change for source in sources for change in transitions.backfill(ledger, source, Range(0, 100)))
+    for turn in range(300):
+        high += 1
+        snapshot = TopicSnapshot({source: PartitionState(0, high, high) for source in sources})
+        batch = plan(ledger, snapshot, Limits(offsets=20, **limits), "batch", turn=turn)
+        assert isinstance(batch, Batch)
+        ledger = after(ledger, batch)
+    assert all(lane.finished for source in sources for lane in ledger.of(source) if not lane.open)
+    assert all(high - ledger.positions()[source] < 100 for source in sources)
 
 
 def test_a_stale_plan_is_fenced_with_what_was_expected_and_what_was_found() -> None:
