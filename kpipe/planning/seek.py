@@ -100,9 +100,11 @@ def set_offsets(
 
 
 def _head(ledger: Ledger, source: PartitionId) -> int | None:
-    """Return the next offset of a partition, or its end if the rows of a bounded partition were cleared."""
+    """Return the next offset of a partition, or the end of a bounded one of which nothing is left to read."""
     live, lanes = ledger.live(source), ledger.of(source)
-    return live.next if live is not None else lanes[-1].end if lanes else None
+    if not lanes:
+        return None
+    return lanes[-1].end if live is None or (live.finished and live != lanes[-1]) else live.next
 
 
 def _read(ledger: Ledger, source: PartitionId) -> RangeSet:

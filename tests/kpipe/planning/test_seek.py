@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kpipe.errors import InvalidStatement
-from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, Ledger
+from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Range, RangeSet
 from kpipe.planning.seek import Decision, backfills, forget, set_offsets
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from tests.kpipe.conftest import World
 
 SMALL = {"batch": {"max_offsets_per_partition": 4}}
@@ -139,6 +140,17 @@ def test_offsets_that_do_not_exist_are_refused(filled: World) -> None:
     for to in (3, 11):
         with pytest.raises(InvalidStatement, match=rf"tweets/0 has no offset {to}: expected 4 to 10 -> .* from 4 to 10"):
             offsets(filled, {0: to}, reread=True)
+
+
+def test_a_lost_end_of_a_bounded_pipeline_is_read_again() -> None:
+    """With `at_most_once` a run that was killed leaves its claim, here the last range."""
+    source = PartitionId(TopicId("c", "i", "tweets"), 0)
+    ledger = Ledger("tweets").after(LaneChange(None, lane) for lane in (Lane(source, 0, 50, 50), Lane(source, 50, 50, 100, LOST)))
+    snapshot = TopicSnapshot({source: PartitionState(0, 100, 100)})
+    for to in (50, 60):
+        (decision,) = set_offsets(ledger, snapshot, {source: to}, reread=True)
+        after = ledger.after(decision.changes)
+        assert decision.kind == "reread" and [lane.next for lane in after.of(source) if not lane.finished] == [to]
 
 
 def test_a_bounded_pipeline_is_not_taken_beyond_its_end(filled: World) -> None:
