@@ -203,6 +203,12 @@ class Transactions:
         result = [replace(one, begins=begins.get(one.key, 0)) for one in found.values()]
         return result, sum(one.offset < self.next for one in result)
 
+    @property
+    def opened(self) -> frozenset[str]:
+        """Keys of the transactions with a BEGIN and no END."""
+        ended = {entry.key for entry in self.entries if entry.counts is not None}
+        return frozenset(entry.key for entry in self.entries if entry.counts is None and entry.key not in ended)
+
     def end_of(self, ranks: Mapping[str, int], rank: int) -> int:
         """Return the offset after the last END in a row, from `next` on, of transactions up to this rank; `next` without one."""
         end = self.next

@@ -20,6 +20,7 @@ from kpipe.run_events import Event
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
 from kpipe.tables.topic_tables import TopicTables, batch_columns, batch_tables
+from kpipe.tables.upsert import naming_of
 from kpipe.topics import TopicSnapshot
 
 __all__ = ["Observed", "Sampling", "StagedBatch", "filled", "merged", "staged", "staged_for", "wanted"]
@@ -241,7 +242,7 @@ def _names(columns: Columns) -> int:
 
 def _taken(pipeline: Pipeline, columns: Columns, new: Columns, before: int) -> Taken:
     try:
-        return taken(columns, new, room(pipeline.into.type), named(pipeline), before)
+        return taken(columns, new, room(naming_of(pipeline)), named(pipeline), before)
     except ValueError as error:
         raise SchemaConflict(str(error), "declare the column's type under `columns`, or change the table") from error
 

@@ -7,7 +7,7 @@ partition, an end is valid where its newest transaction is whole and no older on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,10 +24,14 @@ class History:
     Attributes:
         transactions: see kpipe/transaction_log.py.
         committed: their number.
+        opened: keys of transactions whose BEGIN is known, and whose END is not.
+        whole: whether the transaction topic is known from its first record on: then no END is forgotten, or was deleted.
     """
 
     transactions: Sequence[Transaction]
     committed: int
+    opened: Collection[str] = ()
+    whole: bool = True
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
@@ -94,6 +98,7 @@ class Table:
         self.begun, self._read, self._history = begun, read, history
         touched = history.touching.get(topic, ())
         self._ranks = [NEVER if run.kind != "event" else history.ranks.get(run.key) for run in runs]
+        self.unplaced = self._place_forgotten()
         base = max((rank for rank in touched if rank < 0), default=NEVER)
         self._ends: list[tuple[int, int]] = [(base, next)]
         self.snapshot_open = False
@@ -105,6 +110,25 @@ class Table:
         known = [rank for rank in self._ranks if rank is not None]
         self._highest = self._history.newest + 1 if None in self._ranks else max(known, default=NEVER)
 
+    def _place_forgotten(self) -> str:
+        """Rank the first events whose END is forgotten, or was deleted, before all known ones: a partition has commits in order.
+
+        Only the first batch of a table can begin with such events. No range ends between them.
+
+        Returns:
+            The key of a transaction that may be one of them or a new one, as no known one follows; empty without one.
+        """
+        if self.begun or self._history.whole:
+            return ""
+        first = next((at for at, rank in enumerate(self._ranks) if rank != NEVER), len(self.runs))
+        known = next((at for at in range(first, len(self.runs)) if self._ranks[at] not in (None, NEVER)), None)
+        if known is None:
+            key = self.runs[first].key if first < len(self.runs) else ""
+            return "" if key in self._history.opened else key
+        for at in range(first, known):
+            self._ranks[at] = NEVER
+        return ""
+
     def _walk(self, high: int) -> None:
         """Collect the valid ends, each with the highest rank before it."""
         valid, seen = True, set[str]()
@@ -112,7 +136,9 @@ class Table:
             rank = self._ranks[at]
             if rank is None:
                 return
-            if run.kind == "event":
+            if run.kind == "event" and rank == NEVER:
+                valid = False
+            elif run.kind == "event":
                 again = run.key in seen
                 seen.add(run.key)
                 high = max(high, rank)
@@ -186,7 +212,7 @@ def choose(tables: Sequence[Table], history: History, most: Sequence[int], strea
         if all(table.whole and table.runs[-1].end <= end for table, end in opened):
             return Cut(-1, [table.next for table in tables], f"the end of the snapshot of topic {opened[0][0].topic}")
         return Cut(-1, [table.snapshot_part(end) for table, end in zip(tables, most, strict=True)], partial=True)
-    if waits := _snapshot_waits(tables, streaming):
+    if waits := _snapshot_waits(tables, streaming) or _unplaced(tables):
         return Cut(-1, [table.next for table in tables], waits)
     cut = _newest(tables, history, most)
     if (bare and cut.rank >= 0) or _reads(tables, cut.ends):
@@ -211,6 +237,14 @@ def _snapshot_waits(tables: Sequence[Table], streaming: bool) -> str:
     if not done or not later or streaming or "whole" in done:
         return ""
     return f"the snapshot of topic {later[0]}, or the first transaction after the snapshot"
+
+
+def _unplaced(tables: Sequence[Table]) -> str:
+    """Return what to wait for while it is unknown whether events of a table come before or after the known transactions."""
+    found = next((table for table in tables if table.unplaced), None)
+    if found is None:
+        return ""
+    return f"BEGIN or END of transaction {found.unplaced}, or an event of a known transaction in topic {found.topic}"
 
 
 def _newest(tables: Sequence[Table], history: History, most: Sequence[int]) -> Cut:

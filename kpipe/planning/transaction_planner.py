@@ -94,7 +94,7 @@ class TransactionPlanner:
         source, transactions = self._transactions_of(lanes, snapshot)
         state = snapshot.partitions[source]
         self._read_entries(source, transactions, state)
-        history = History(*transactions.ended())
+        history = History(*transactions.ended(), transactions.opened, whole=transactions.first == 0)
         tables = {other: lane for other, lane in lanes.items() if other != source}
         for other in [other for other in self._ahead if other not in tables]:
             del self._ahead[other]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kpipe.schema.columns import ListOf, MapOf, Struct, Type
 
-__all__ = ["RENAME", "Path", "claims", "clashes", "fault"]
+__all__ = ["RENAME", "Path", "claims", "clashes", "fault", "rules"]
 
 #: Hint in the reason of a dead letter.
 RENAME = "rename it with format.mapping, `select` or a program, or set schema: ignore"
@@ -20,11 +20,25 @@ _POSTGRES_BYTES, _MYSQL_CHARACTERS = 63, 64
 _POSTGRES_SYSTEM = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 _INNODB = frozenset(("db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"))
 _MYSQL_TYPES = ("mysql", "singlestore")
+_BY_ROW_NUMBER = ("duckdb", "ducklake")  # a merge by key finds rows by DuckDB's `rowid`, which a column of that name hides
+_KEYED = " with a key"
 _SPACES = " \t\n\v\f\r"
 
 
+def rules(destination: str, keyed: bool) -> str:
+    """Return the name of the rules for the columns of a table, which the functions here take as `destination`.
+
+    Args:
+        destination: `into.type`.
+        keyed: whether the table's rows have a key.
+    """
+    return destination + _KEYED if keyed and destination in _BY_ROW_NUMBER else destination
+
+
 def fault(destination: str, name: str) -> str:
-    """Return the rule that a column's name breaks in a type of destination (`into.type`); empty if it breaks no rule."""
+    """Return the rule that a column's name breaks in a destination (`rules`); empty if it breaks no rule."""
+    if destination.endswith(_KEYED) and name.lower() == "rowid":
+        return "it is the name of DuckDB's row number, by which a merge finds rows"
     if destination == "postgres":
         if len(name.encode()) > _POSTGRES_BYTES:
             return f"a column's name has {_POSTGRES_BYTES} bytes of UTF-8 at most in PostgreSQL"

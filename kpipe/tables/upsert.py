@@ -15,6 +15,7 @@ from kpipe.batch.table_write import of_also, of_into
 from kpipe.definition.pipeline import Pipeline, Policy
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Keyed
+from kpipe.schema.column_names import rules
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.verification.commit_order import why_in_order
 
@@ -65,6 +66,11 @@ class KeyRule:
     def keeps_originals(self) -> bool:
         """True if tasks stage the whole record with each row (`ORIGINAL`)."""
         return self.on_conflict == "error" and self.duplicates == "dead_letter"
+
+
+def naming_of(pipeline: Pipeline) -> str:
+    """Return the rules for the names of the columns of a pipeline's table (kpipe/schema/column_names.py)."""
+    return rules(pipeline.into.type, KeyRule.of(pipeline) is not None)
 
 
 def keeps_originals(pipeline: Pipeline) -> bool:

@@ -15,6 +15,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.schema import column_names
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import Room, room
+from kpipe.tables.upsert import naming_of
 from resources.decode.block import Decoded, Decoder, Payloads
 
 __all__ = ["Bound", "Bounded", "bound_of", "joined"]
@@ -33,7 +34,7 @@ class Bound:
         room: the destination's limits; None: not checked.
         table: the table's columns, which may differ from the decoder's.
         rejects: whether a record beyond the limits is a reject. If not, its first new columns are reported.
-        destination: `into.type`, whose rules apply to the names of new columns (kpipe/schema/column_names.py).
+        destination: whose rules apply to the names of new columns (`rules` in kpipe/schema/column_names.py).
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -107,7 +108,7 @@ class Bound:
 
 def bound_of(pipeline: Pipeline, closed: Closed | None, table: Columns) -> Bound:
     """Return the limits for one of a pipeline's tables; `closed` and `table` are those of `Bound`."""
-    kind = pipeline.into.type
+    kind = naming_of(pipeline)
     return Bound(free=named(pipeline), closed=closed, rejects=widened(pipeline), destination=kind, room=room(kind), table=table)
 
 

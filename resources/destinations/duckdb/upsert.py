@@ -71,6 +71,11 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
         SchemaConflict: a key is duplicate in the table; or a key exists and the rule makes that an error.
     """
     table, commit, rule, known = batch.table, batch.commit, batch.rule, batch.known
+    if hidden := next((name for name in known.names() if name.lower() == "rowid"), None):
+        raise SchemaConflict(
+            f"table {table}: column {hidden!r} hides DuckDB's row numbers, by which a merge finds rows",
+            "rename the column, or load into a table without into.key",
+        )
     unset = defaults(connection, table) if rule.on_conflict == "update" else {}
     carried = _collect(connection, batch, unset)
     expand(connection, _WRITES, batch, "CREATE OR REPLACE TEMP TABLE {name} AS {select}", "kpipe_epochs", "kpipe_marks")
@@ -123,13 +128,16 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
                     names, values = [*names, KEPT], [*values, UNCHANGED]
             if EMPTIES in same[0].names:
                 names, values = [*names, EMPTIED], [*values, EMPTIES]
-            if "file_row_number" in _folded(same[0]) and commit.totals.given:
-                raise SchemaConflict(
-                    "a record gives several rows with a column file_row_number, which hides the order of rows from DuckDB"
-                )
+            place = "file_row_number"
+            if place in _folded(same[0]):
+                if commit.totals.given:
+                    raise SchemaConflict(
+                        "a record gives several rows with a column file_row_number, which hides the order of rows from DuckDB"
+                    )
+                place = "0"  # a record has one row
+            into = ", ".join([GONE, PLACE, *names])
             row = connection.execute(
-                f"INSERT INTO {_WRITES} ({', '.join([GONE, PLACE, *names])})"
-                f" SELECT {gone}, file_row_number, {', '.join(values)} FROM {_READ}",
+                f"INSERT INTO {_WRITES} ({into}) SELECT {gone}, {place}, {', '.join(values)} FROM {_READ}",
                 [[file.path for file in same]],
             ).fetchone()
             inserted, expected = (row[0] if row else 0), sum(file.rows for file in same)

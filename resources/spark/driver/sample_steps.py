@@ -12,6 +12,7 @@ from kpipe.ingest.staging import filled
 from kpipe.ledger.ledger import Step
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
+from kpipe.tables.upsert import naming_of
 from resources.sources.connector import Connector
 from resources.sources.exact_numbers import joined, refined, selected
 
@@ -21,7 +22,7 @@ __all__ = ["bounds_of", "spread", "typed"]
 def bounds_of(pipeline: Pipeline) -> tuple[Any, ...]:
     """Return the limits of a new table's columns, as `sampled` of resources/decode/factory.py takes them."""
     # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
-    kind = pipeline.into.type if widened(pipeline) else ""
+    kind = naming_of(pipeline) if widened(pipeline) else ""
     return named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
 
 

@@ -49,11 +49,12 @@ def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str,
     session.execute(make.format(name=epochs, select=f"SELECT {columns} FROM {writes}"))
     session.execute(make.format(name=marks, select=f"SELECT {_EPOCH}, {shared} FROM {epochs} WHERE {EMPTIED}"))
     at = ", ".join(f"m.{name}" for name in where)
-    for relation, condition in (
-        (f"{epochs} AS k", f"m.{_EPOCH} = k.{_EPOCH} + 1 AND NOT k.{GONE}"),
-        (f"{quote(batch.table)} AS k", f"m.{_EPOCH} = 1"),
+    # The table has each key once. DISTINCT would compare by a collation, which DuckDB's merge does not.
+    for distinct, relation, condition in (
+        ("DISTINCT ", f"{epochs} AS k", f"m.{_EPOCH} = k.{_EPOCH} + 1 AND NOT k.{GONE}"),
+        ("", f"{quote(batch.table)} AS k", f"m.{_EPOCH} = 1"),
     ):
         values = ", ".join(f"k.{quote(name)}" for name in batch.key)
-        rows = f"SELECT DISTINCT true, m.{PLACE}, {values}, {at} FROM {relation} JOIN {marks} AS m ON {condition}"
+        rows = f"SELECT {distinct}true, m.{PLACE}, {values}, {at} FROM {relation} JOIN {marks} AS m ON {condition}"
         session.execute(f"INSERT INTO {writes} ({GONE}, {PLACE}, {key}, {', '.join(where)}) {rows}")
     session.execute(f"DELETE FROM {writes} WHERE {EMPTIED}")
