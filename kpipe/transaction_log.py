@@ -142,12 +142,14 @@ class Transaction:
         offset: of its first END.
         counts: events by topic, as its last END states them.
         begins: number of its BEGIN records; several: Debezium has written it again.
+        topics: those with events according to any END: a transaction that is continued after a crash has fewer in the last one.
     """
 
     key: str
     offset: int
     counts: Mapping[str, int]
     begins: int
+    topics: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -199,7 +201,8 @@ class Transactions:
             for collection, count in entry.counts.items():
                 name = topic_of(self.prefix, collection)
                 counts[name] = counts.get(name, 0) + count
-            found[entry.key] = Transaction(entry.key, known.offset if known else entry.offset, counts, 0)
+            topics = frozenset(name for name, count in counts.items() if count) | (known.topics if known else frozenset())
+            found[entry.key] = Transaction(entry.key, known.offset if known else entry.offset, counts, 0, topics)
         result = [replace(one, begins=begins.get(one.key, 0)) for one in found.values()]
         return result, sum(one.offset < self.next for one in result)
 

@@ -52,9 +52,8 @@ class History:
         """Ranks of the transactions that have events in a topic, ascending, by topic."""
         found: dict[str, list[int]] = {}
         for at, one in enumerate(self.transactions):
-            for topic, count in one.counts.items():
-                if count:
-                    found.setdefault(topic, []).append(at - self.committed)
+            for topic in one.topics:
+                found.setdefault(topic, []).append(at - self.committed)
         return found
 
 

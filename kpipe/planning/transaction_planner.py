@@ -18,7 +18,7 @@ from kpipe.ledger.ledger import Lane, Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, plan, step_of
 from kpipe.planning.transaction_cut import Cut, History, Table, choose
-from kpipe.topics import Part, PartitionId, PartitionState, TopicSnapshot
+from kpipe.topics import Part, PartitionId, TopicSnapshot
 from kpipe.transaction_log import Run, TransactionLog, Transactions, joined
 
 __all__ = ["TransactionPlanner", "planner_of"]
@@ -93,8 +93,8 @@ class TransactionPlanner:
         lanes = self._lanes(ledger, snapshot)
         source, transactions = self._transactions_of(lanes, snapshot)
         state = snapshot.partitions[source]
-        self._read_entries(source, transactions, state)
-        history = History(*transactions.ended(), transactions.opened, whole=transactions.first == 0)
+        self._read_entries(source, transactions, min(state.end, transactions.next + _MOST_ENTRIES))
+        history = _history(transactions)
         tables = {other: lane for other, lane in lanes.items() if other != source}
         for other in [other for other in self._ahead if other not in tables]:
             del self._ahead[other]
@@ -112,6 +112,10 @@ class TransactionPlanner:
             grown = [other for other, end in found.items() if end > lanes[other].next]
             if grown and (grown != [source] or bare):
                 return self._batch(ledger, snapshot, batch_id, found)
+            if grown and transactions.read < state.end:  # the first event of a table is behind all these transactions
+                self._read_entries(source, transactions, min(state.end, transactions.read + _MOST_ENTRIES))
+                history = _history(transactions)
+                continue
             short = [other for other, table in zip(tables, known, strict=True) if not table.whole]
             if not short:
                 return self._idle(lanes, snapshot, cut)
@@ -164,8 +168,7 @@ class TransactionPlanner:
         known.move(next, first)
         return source, known
 
-    def _read_entries(self, source: PartitionId, transactions: Transactions, state: PartitionState) -> None:
-        to = min(state.end, transactions.next + _MOST_ENTRIES)
+    def _read_entries(self, source: PartitionId, transactions: Transactions, to: int) -> None:
         if to > transactions.read:
             found = list(self._log.entries(source, Range(transactions.read, to)))  # a read that fails leaves nothing
             transactions.entries += found
@@ -200,3 +203,7 @@ class TransactionPlanner:
             return Idle("source_transaction", unread, waits)
         waiting = sum(state.high - max(lanes[source].next, state.end) for source, state in states.items())
         return Idle("open_transaction" if waiting else "caught_up", waiting)
+
+
+def _history(transactions: Transactions) -> History:
+    return History(*transactions.ended(), transactions.opened, whole=transactions.first == 0)

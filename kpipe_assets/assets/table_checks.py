@@ -218,11 +218,12 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
         # Commits from before an edit of `into.table` were published for another asset.
         if not pipeline.into.is_template and str(row.get("target_table") or asset.path[-1]).lower() != asset.path[-1].lower():
             continue
+        if not several and row["topic"] not in pipeline.source.names:  # before an edit of `topics` to `topic`
+            continue
         names = (str(row["batch_source_partition_id"]), f"{row['topic']}:{row['batch_source_partition_id']}")
         number, seq = names[several], int(row["seq"])
-        before[number] = names[not several]
         if seq > newest.get(number, (0, 0))[0]:
-            newest[number] = (seq, int(row["batch_latest_offset"]))
+            newest[number], before[number] = (seq, int(row["batch_latest_offset"])), names[not several]
     problems, published = [], publisher.shown({*newest, *before.values()})
     for number, (seq, end) in sorted(newest.items(), key=lambda item: in_order(item[0])):
         # Commits from before an edit of `topic` to `topics` were published by the name that the partition had.

@@ -101,7 +101,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
         uid, ledger = open_destination(pipeline, home).ledger()
         seen = home.seen(pipeline.name)
         if pipeline is new and seen.uid != uid:
-            home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq})
+            home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq, "definition": dict(found.old)})
         seen.note(uid, ledger.age)
     forget(home, name)
     ask(home, name, "restart")
@@ -130,6 +130,7 @@ def is_outdated(home: Home, pipeline: Pipeline, uid: str) -> bool:
         pipeline: the run's definition.
         uid: registration id of the ledger that the run has read from the home.
     """
-    if not uid or (home.kept(pipeline.name, _RECORD) or {}).get("uid") != uid or pipeline.name not in home.names():
+    record = home.kept(pipeline.name, _RECORD) or {}
+    if not uid or record.get("uid") != uid or record.get("definition") != pipeline.to_dict():
         return False
-    return home.pipeline(pipeline.name).to_dict() != pipeline.to_dict()
+    return pipeline.name in home.names() and home.pipeline(pipeline.name).to_dict() != pipeline.to_dict()

@@ -127,9 +127,9 @@ class Run:
         ).passes(max_batches, follow)
         watched = observed(self.home, self.pipeline, run, follow)
         with marked(self.home, name, loop.run_id or str(os.getpid())), watched as self._observe:
-            collected = self._collect()
+            collected = self._collect(self._landed)
             if is_outdated(self.home, self.pipeline, seen.uid):
-                self._note("stopped")  # the next run has the new definition
+                self._end_replaced()
                 return
             self._note("running")
             self.ready()
@@ -147,11 +147,11 @@ class Run:
                         letters.passed(result)
                         yield result
                         if time.monotonic() - collected > _COLLECT_EVERY_S:  # a run that follows leaves what it gave up, too
-                            collected = self._collect()
+                            collected = self._collect(self._landed)
                     letters.end()
             except KpipeError as error:
                 if isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, name, seen.uid):
-                    self._note("stopped")  # its definition is the old one: the next run has the new one
+                    self._end_replaced()
                     return
                 self._note("needs_operator" if isinstance(error, NeedsOperator) else "error", error)
                 raise
@@ -161,10 +161,16 @@ class Run:
                 raise
             self._note("stopped")
 
-    def _collect(self) -> float:
-        """Remove staged files that no batch needs, and return the time on the monotonic clock."""
+    def _end_replaced(self) -> None:
+        """End a run whose definition was replaced with its table."""
+        text = "the table was rebuilt and exchanged; this run has the old definition and ends: start it again"
+        self._counting(Event("decided", text=text))
+        self._note("stopped")
+
+    def _collect(self, landed: Callable[[str], bool]) -> float:
+        """Remove staged files that no batch needs, and return the time on the monotonic clock. See `collect_garbage`."""
         for root in self.home.roots:
-            collect_garbage(root, self._landed)
+            collect_garbage(root, landed)
         return time.monotonic()
 
     def _landed(self, batch: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -25,7 +26,7 @@ from resources.home import Home
 if TYPE_CHECKING:
     from kpipe_assets.validation import Case
 
-__all__ = ["changed", "create", "drop", "exists", "save"]
+__all__ = ["changed", "changing", "create", "drop", "exists"]
 
 
 def exists(home: Home, name: str) -> bool:
@@ -33,26 +34,30 @@ def exists(home: Home, name: str) -> bool:
     return name in home.names()
 
 
-def save(home: Home, pipeline: Pipeline, before: Pipeline | None) -> None:
-    """Write the definition. Runs that Dagster's sensor started restart with it after their current batch.
+@contextmanager
+def changing(home: Home, before: Pipeline | None, after: Pipeline) -> Iterator[None]:
+    """Write a definition at the end, unless another one was written since it was read; meanwhile none is.
+
+    Runs that Dagster's sensor started restart with it after their current batch.
 
     Args:
         home: KPIPE_HOME.
-        pipeline: the definition.
-        before: the definition that it was made from; None: there was none.
+        before: the definition that `after` was made from; None: there was none.
+        after: the definition.
 
     Raises:
         InvalidStatement: another one has been written since.
     """
     with defining(home):
-        now = home.pipeline(pipeline.name).to_dict() if exists(home, pipeline.name) else None
+        now = home.pipeline(after.name).to_dict() if exists(home, after.name) else None
         if now != (None if before is None else before.to_dict()):
             raise InvalidStatement(
-                f"pipeline {pipeline.name} was changed at the same time: nothing was written",
-                f"check it with SHOW CREATE PIPELINE {pipeline.name}, and repeat the statement",
+                f"pipeline {after.name} was changed at the same time: nothing was written",
+                f"check it with SHOW CREATE PIPELINE {after.name}, and repeat the statement",
             )
-        home.save(pipeline)
-    ask(home, pipeline.name, "restart")
+        yield
+        home.save(after)
+    ask(home, after.name, "restart")
 
 
 def create(home: Home, statement: Create) -> Result:
@@ -84,7 +89,8 @@ def create(home: Home, statement: Create) -> Result:
             home.save(pipeline)
         ask(home, pipeline.name, "restart")
     else:
-        save(home, pipeline, None)
+        with changing(home, None, pipeline):
+            pass
     done = "replaced" if existing else "created"
     if not case.connects:
         if not existing:

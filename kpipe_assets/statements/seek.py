@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, InvalidStatement
@@ -65,16 +66,17 @@ def alter(home: Home, statement: Alter) -> Result:
         raise InvalidStatement(f"pipeline {after.name} has no program to reload")
     if again and not after.lookups:
         raise InvalidStatement(f"pipeline {after.name} has no lookups to reload")
-    done = []
-    for move in moves:
-        if is_running(home, after.name):
-            raise InvalidStatement(
-                f"pipeline {after.name} is running: its offsets cannot be changed", f"STOP PIPELINE {after.name} first"
-            )
-        done += decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
-    if fields or reload or again:
-        # Also to reload a program or lookups: current runs keep the ones that they began with.
-        definitions.save(home, after, before)
+    done: list[str] = []
+    writes = bool(fields or reload or again)
+    # Also to reload a program or lookups: current runs keep the ones that they began with.
+    with definitions.changing(home, before, after) if writes else nullcontext():
+        for move in moves:
+            if is_running(home, after.name):
+                raise InvalidStatement(
+                    f"pipeline {after.name} is running: its offsets cannot be changed", f"STOP PIPELINE {after.name} first"
+                )
+            done += decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
+    if writes:
         reloaded = "program" if reload else "lookups"
         done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {reloaded} will be reloaded")
     return Result("; ".join([*(done or [f"pipeline {after.name} is at these offsets already"]), *notes]))
