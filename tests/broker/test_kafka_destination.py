@@ -232,6 +232,19 @@ def test_a_ledger_topic_that_is_gone_is_no_empty_one(place: KafkaPlace) -> None:
         place.open().ledger()
 
 
+def test_dead_letters_of_a_former_topic_are_counted(place: KafkaPlace) -> None:
+    """The definition names another topic for them, or none, after an edit."""
+    first = begun(place, dead_letters=place.name("first"))
+    first.commit(batch(place, first.ledger()[1], {0: 3}, dead=[(0, 1)]))
+    second = place.open(dead_letters=place.name("second"))
+    second.commit(batch(place, second.ledger()[1], {0: 5}, dead=[(0, 3), (0, 4)]))
+    for destination in (first, second, place.open()):
+        found = proof(destination)
+        assert found.ok, found.problems
+        assert sorted(row["offset"] for row in destination.view("errors")) == [1, 3, 4]
+        assert len({row["error_id"] for row in destination.view("errors")}) == 3
+
+
 def test_a_ledger_topic_that_forgets_is_refused(place: KafkaPlace) -> None:
     place.topic(f"{place.prefix}-ledger-tweets", 1, **{"cleanup.policy": "delete"})
     with pytest.raises(DestinationError, match=r"cleanup.policy delete, which would delete the ledger"):

@@ -174,6 +174,7 @@ class KafkaDestination(KafkaSinkReader):
                 "commit": commit_row(commit, self.table, new.seq),
                 "ranges": range_rows(commit, self.table, new.seq, self.cluster.place),
                 "dead": sum(file.rows for file in dead),
+                "letters": self.dead_letters,
             }
             writer.write(self.journal.messages(item, said))
             writer.flush()

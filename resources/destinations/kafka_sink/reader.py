@@ -79,10 +79,11 @@ class KafkaSinkReader:
         self._folder.mkdir(parents=True, exist_ok=True)
         return counting.recount(self._folder, self.cluster, self.table, look.state, items, letters)
 
-    def _letters(self, items: Sequence[Item]) -> Sequence[Mapping[str, Any]]:
-        left = {f"{item['commit']['target_table']}.dead-letters" for item in items if item["dead"]} - {self.dead_letters}
-        topics = (self.dead_letters, *sorted(left))  # an edited definition may use another topic
-        return [letter for topic in topics for letter in counting.kept_letters(self.cluster, topic, self.pipeline)]
+    def _letters(self, items: Sequence[Item]) -> Iterator[Mapping[str, Any]]:
+        """Yield the dead letters in the topic of the definition, and in those that earlier definitions named."""
+        named = {item.get("letters") or f"{item['commit']['target_table']}.dead-letters" for item in items if item["dead"]}
+        for topic in (self.dead_letters, *sorted(named - {self.dead_letters})):
+            yield from counting.kept_letters(self.cluster, topic, self.pipeline)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""

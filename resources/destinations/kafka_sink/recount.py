@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,15 @@ _LETTERS = pa.schema(
         ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("stage", pa.string()), ("reason", pa.string()),
     ]
 )  # fmt: skip
+_LETTERS_AT_ONCE = 1000  # each has a record of any size
+_BARE = {"key": None, "value": None, "headers": None, "reason": ""}
 _BLOCK = "rows of a block"  # not the name of a topic
 _ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
 _COLUMNS = Columns(tuple((name, kind) for name, kind in COORDINATES if name in _ROWS.names))
 
 
 def recount(
-    folder: Path, cluster: Cluster, table: str, state: State, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]
+    folder: Path, cluster: Cluster, table: str, state: State, items: Sequence[Item], letters: Iterable[Mapping[str, Any]]
 ) -> Recount:
     """Recount rows of the pipeline in its topic by their headers, and check their order.
 
@@ -124,9 +128,9 @@ class _Committed:
         return []
 
 
-def _dead_letters(folder: Path, pipeline: str, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]) -> Mapping[Part, int]:
+def _dead_letters(folder: Path, pipeline: str, items: Sequence[Item], letters: Iterable[Mapping[str, Any]]) -> Mapping[Part, int]:
     with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
-        lay_letters(connection, items, letters)
+        lay_letters(connection, items, letters, whole=False)
         return counting.dead_letters(connection, pipeline)
 
 
@@ -190,9 +194,8 @@ def _whole(text: bytes | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[str, Any]]:
-    """Return the pipeline's dead letters, in the order of their topic."""
-    found: list[Mapping[str, Any]] = []
+def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the pipeline's dead letters, in the order of their topic."""
     there = cluster.topic(topic)
     for number, ends in enumerate(cluster.settled(there, _SETTLE_S)) if there is not None else ():
         for held in cluster.read(topic, number, Range(ends.start, ends.stable)):
@@ -200,28 +203,43 @@ def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[st
             for key, value, said in zip(held.keys(), held.values, headers, strict=True):
                 letter = parsed_letter(key, value, said or ())
                 if letter is not None and letter["pipeline"] == pipeline:
-                    found.append(letter)
-    return found
+                    yield letter
 
 
-def lay_letters(connection: Connection, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]) -> None:
-    """Insert dead letters as rows of `kpipe_errors`; those of unknown commits are ignored."""
-    by_batch: dict[str, list[Mapping[str, Any]]] = {}
-    for letter in letters:
-        by_batch.setdefault(letter["batch"], []).append(letter)
-    for item in items:
-        mine = by_batch.get(item["commit"]["batch_id"])
-        if not mine:
-            continue
-        ranges = (entry(row) for row in item["ranges"])
-        steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
-        commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
-        moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
-        rows = [{name: letter[name] for name in _LETTERS.names} for letter in mine]
-        connection.register("kpipe_letters_found", pa.Table.from_pylist(rows, _LETTERS))
-        connection.execute(*history_tables.letters(ledger_tables.DIALECT, commit, int(moment * 1e6), "kpipe_letters_found"))
-        connection.execute(
-            f"UPDATE {table_definitions.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
-            " WHERE batch_id = $4 AND dead_letter",
-            [moment, item["commit"]["version"], item["ranges"][0]["database_name"] if item["ranges"] else "", commit.id],
-        )
+def lay_letters(connection: Connection, items: Sequence[Item], letters: Iterable[Mapping[str, Any]], whole: bool = True) -> None:
+    """Insert dead letters as rows of `kpipe_errors`, a block at a time; those of unknown commits are ignored.
+
+    Args:
+        connection: DuckDB's.
+        items: the commits.
+        letters: their dead letters.
+        whole: whether the rows have the record, too.
+    """
+    known = {item["commit"]["batch_id"]: item for item in items}
+    numbered: Counter[str] = Counter()
+    every = iter(letters)
+    while block := list(islice(every, _LETTERS_AT_ONCE)):
+        by_batch: dict[str, list[Mapping[str, Any]]] = {}
+        for letter in block:
+            by_batch.setdefault(letter["batch"], []).append(letter)
+        for batch, mine in by_batch.items():
+            if (item := known.get(batch)) is not None:
+                _lay(connection, item, mine if whole else [{**letter, **_BARE} for letter in mine], numbered[batch])
+                numbered[batch] += len(mine)
+
+
+def _lay(connection: Connection, item: Item, letters: Sequence[Mapping[str, Any]], before: int) -> None:
+    """Insert dead letters of a commit, of which that many were inserted before."""
+    ranges = (entry(row) for row in item["ranges"])
+    steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
+    commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
+    moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
+    rows = [{name: letter[name] for name in _LETTERS.names} for letter in letters]
+    connection.register("kpipe_letters_found", pa.Table.from_pylist(rows, _LETTERS))
+    source = "kpipe_letters_found"
+    connection.execute(*history_tables.letters(ledger_tables.DIALECT, commit, int(moment * 1e6) + before, source))
+    connection.execute(
+        f"UPDATE {table_definitions.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
+        " WHERE batch_id = $4 AND dead_letter",
+        [moment, item["commit"]["version"], item["ranges"][0]["database_name"] if item["ranges"] else "", commit.id],
+    )
