@@ -62,6 +62,8 @@ class PartitionState:
         high: high watermark; `high > end` while a transaction is open.
         epoch: leader epoch of the partition (KIP-101); -1: unknown. For messages only.
         complete: whether no record will follow, as in a file that cannot grow; a topic's partition never is.
+        settled: whether `end` has been found. A table has none before the transactions have ended that were open at first; its
+            `end` is 0.
     """
 
     log_start: int
@@ -69,6 +71,7 @@ class PartitionState:
     high: int
     epoch: int = field(default=-1, compare=False)
     complete: bool = False
+    settled: bool = True
 
 
 @dataclass(frozen=True)

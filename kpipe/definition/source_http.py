@@ -28,7 +28,8 @@ class SourceHttp(Model):
         first_page: number of the first page.
         offset: parameter with the number of the first record; needs `page_size`.
         page_size: records of a full page, as `url` requests it.
-        next_link: members that lead to the URL of the next page; `Link`: the response's header of this name (RFC 8288).
+        next_link: members that lead to the URL of the next page, or to an object with it in `href`; `Link`: the response's
+            header of this name (RFC 8288).
         cursor: members that lead to the cursor of the next page, which `cursor_parameter` takes.
         cursor_parameter: parameter with the cursor.
         headers: headers of every request, without secrets: those are `credentials.header.NAME`.

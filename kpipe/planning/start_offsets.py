@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kpipe.definition.pipeline import Source, Timestamp
-from kpipe.errors import InvalidPipeline, ReadFailed
+from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.interfaces import Topics
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import READ, LaneChange, Ledger
@@ -141,11 +141,18 @@ def moments(
 
     Raises:
         InvalidPipeline: offsets or partitions do not exist.
+        ReadStalled: open transactions hide the end of a partition.
     """
     states = snapshot.partitions
     if not sources or wanted is None or wanted == "earliest":
         return {}
     if wanted == "latest":
+        for source in sources:
+            if not states[source].settled:
+                raise ReadStalled(
+                    f"{name}: {source}: open transactions may still add records below {states[source].high}",
+                    "run it again when they have ended; or write an offset instead of LATEST",
+                )
         return {s: states[s].end for s in sources}
     if isinstance(wanted, Timestamp):
         found = topics.offsets_at(wanted, snapshot)

@@ -29,6 +29,7 @@ class Split:
         end: exclusive end of the positions that can be read now.
         complete: whether no record will follow.
         high: exclusive end of the positions that exist; above `end` while some of them may still change. None: the end.
+        settled: see `PartitionState`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Split:
     end: int
     complete: bool = False
     high: int | None = None
+    settled: bool = True
 
 
 class Connector(Protocol):

@@ -23,6 +23,10 @@ _INTEGERS = {
 }  # fmt: skip
 
 
+#: Types whose values are written as DOUBLE.
+_FLOATS = {"FLOAT", "DOUBLE"}
+
+
 def decimal(precision: int | None, scale: int | None) -> Type:
     """Return the type of a DECIMAL; JSON, which keeps numbers as written, if its values may have more than 38 digits."""
     if precision is None or scale is None or not 0 <= scale <= precision <= _WIDEST:
@@ -78,7 +82,7 @@ def _wider(first: Type, second: Type) -> Type:
     if isinstance(first, Struct) and isinstance(second, Struct):
         return Struct(joined([Columns(first.fields), Columns(second.fields)]).items)
     if first == second or not (_is_exact(first) or _is_exact(second)):
-        return first
+        return DOUBLE if _FLOATS & {str(first), str(second)} else first
     one, other = _digits(first), _digits(second)
     if one is None or other is None:
         return JSON
@@ -95,6 +99,8 @@ def _digits(kind: Type) -> tuple[int, int] | None:
 
 def refined(inferred: Columns, known: Columns) -> Columns:
     """Return inferred columns, with the source's types for numbers that a DOUBLE or BIGINT does not keep.
+
+    Databases write 5.0 as 5, so the first records of a FLOAT or DOUBLE may be integers: the column is a DOUBLE.
 
     Args:
         inferred: the columns of the records.
@@ -114,7 +120,11 @@ def _refined(inferred: Type, known: Type) -> Type:
         own = {name.lower(): kind for name, kind in known.fields}
         fields = ((name, kind, own.get(name.lower())) for name, kind in inferred.fields)
         return Struct(tuple((name, kind if type is None else _refined(kind, type)) for name, kind, type in fields))
-    return known if inferred in (BIGINT, DOUBLE) and (_is_exact(known) or known == JSON) else inferred
+    if inferred not in (BIGINT, DOUBLE):
+        return inferred
+    if str(known) in _FLOATS:
+        return DOUBLE
+    return known if _is_exact(known) or known == JSON else inferred
 
 
 def _is_exact(kind: Type) -> bool:

@@ -37,7 +37,13 @@ class SplitTopics:
         made = self._connector
         found = {PartitionId(TopicId(made.place, split.identity, split.name), 0): split for split in made.splits()}
         states = {
-            source: PartitionState(0, split.end, split.end if split.high is None else split.high, complete=split.complete)
+            source: PartitionState(
+                0,
+                split.end,
+                split.end if split.high is None else split.high,
+                complete=split.complete,
+                settled=split.settled,
+            )
             for source, split in found.items()
         }
         return TopicSnapshot(states, made.pattern, made.noun, made.on_removal)

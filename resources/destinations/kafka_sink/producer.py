@@ -20,6 +20,7 @@ __all__ = ["Overtaken", "Writer"]
 _BEGIN_S = 60.0  # longest wait for the transactional.id: the coordinator may be ending an older transaction
 _END_S = 60.0  # longest wait for the response to a commit; then the ledger is read back
 _BESIDE = 128  # upper limit of a batch's overhead around its only record, in bytes
+_LARGEST_BATCH = 1_000_000  # bytes: librdkafka's default
 _POLL_EACH = 1000  # records between two polls of the client
 #: Errors that show that another producer has fenced this one.
 _FENCED = frozenset(
@@ -73,6 +74,8 @@ class Writer:
             "transactional.id": name,
             "transaction.timeout.ms": timeout_s * 1000,
             "message.max.bytes": max(1000, min(max(largest.values()), 1_000_000_000)),
+            # Brokers compare a topic's limit with the whole batch. A record that is larger is a batch of its own; see `fits`.
+            "batch.size": max(1, min(_LARGEST_BATCH, *largest.values())),
             "on_delivery": self._refused,
         }  # fmt: skip
         try:

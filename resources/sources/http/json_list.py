@@ -36,14 +36,16 @@ def items(text: str, path: str) -> list[tuple[str, Any]]:
 
     Args:
         text: the document, which is valid JSON.
-        path: members that lead to the list, divided by dots; empty: the document is the list.
+        path: members that lead to the list, divided by dots (`member`); empty: the document is the list.
 
     Raises:
         ValueError: there is no list, or an item is not an object; the message names what was found.
     """
     at = _skip(text, 0)
-    for name in filter(None, path.split(".")):
-        at = _value_of(text, at, name, path)
+    rest = path
+    while rest:
+        name, at = _value_of(text, at, rest, path)
+        rest = rest[len(name) + 1 :]
     if text[at : at + 1] != "[":
         msg = f"expected a list{f' in {path}' if path else ''}, found {text[at : at + 1]!r}"
         raise ValueError(msg)
@@ -62,10 +64,23 @@ def items(text: str, path: str) -> list[tuple[str, Any]]:
 
 
 def member(document: Any, path: str) -> Any:
-    """Return the value that members lead to; None: it does not exist."""
-    for name in path.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
+    """Return the value that members lead to; None: it does not exist.
+
+    Names may contain dots, such as `@odata.nextLink`: each step takes the longest name that exists.
+    """
+    while path:
+        own = document if isinstance(document, dict) else {}
+        name = next((name for name in _names(path) if name in own), None)
+        if name is None:
+            return None
+        document, path = own[name], path[len(name) + 1 :]
     return document
+
+
+def _names(path: str) -> list[str]:
+    """Return the names with which a path may begin, the longest first."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 def _skip(text: str, at: int) -> int:
@@ -74,22 +89,23 @@ def _skip(text: str, at: int) -> int:
     return found.end()
 
 
-def _value_of(text: str, at: int, name: str, path: str) -> int:
-    """Return where the value of a member begins."""
-    found = None
+def _value_of(text: str, at: int, rest: str, path: str) -> tuple[str, int]:
+    """Return the member with which the rest of a path begins, and where its value begins."""
+    names, found = _names(rest), dict[str, int]()
     if text[at : at + 1] == "{":
         at = _skip(text, at + 1)
         while text[at] != "}":
             key, at = _DECODER.raw_decode(text, at)
             at = _skip(text, _skip(text, at) + 1)
-            if key == name:
-                if found is not None:
-                    msg = f"expected one member {name}, found two"
+            if key in names:
+                if key in found:
+                    msg = f"expected one member {key}, found two"
                     raise ValueError(msg)
-                found = at
+                found[key] = at
             at = _skip(text, _DECODER.raw_decode(text, at)[1])
             at = _skip(text, at + 1) if text[at] == "," else at
-    if found is not None:
-        return found
-    msg = f"expected a list in {path}, found no member {name}"
+    for name in names:
+        if name in found:
+            return name, found[name]
+    msg = f"expected a list in {path}, found no member {rest}"
     raise ValueError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from resources.net.connections import Pool, TlsPool
 from resources.net.http import Answer, HttpFailed, TooLarge, authorization, get
 from resources.secrets import Secret, redact
 from resources.sources.http.json_list import items, member, parsed
+from resources.sources.http.link_header import next_link
 
 __all__ = ["CREDENTIALS", "HEADER", "Page", "Pages", "checked"]
 
 HEADER = "header."  # prefix of credentials that are sent as headers
 CREDENTIALS = ("token", "username", "password")
-_NEXT = re.compile(r'<([^<>]*)>\s*(?:;[^,<]*)?;\s*rel="?next"?(?=\s*[;,]|\s*$)', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -139,20 +138,38 @@ class Pages:
         return Page([raw for raw, _ in found], [value for _, value in found], self._following(url, document, answer))
 
     def _following(self, url: str, document: Any, answer: Answer) -> str:
-        """Return the URL of the next page; empty if there is none."""
+        """Return the URL of the next page; empty if there is none.
+
+        Raises:
+            ReadFailed: the response has another value in its place, so that the list would seem to end.
+        """
         http = self._http
         if http.cursor is not None:
-            cursor = member(document, http.cursor)
-            usable = isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != ""
-            return self.with_parameter(str(http.cursor_parameter), cursor) if usable else ""
+            cursor = self._continued("cursor", member(document, http.cursor), (str, int))
+            return self.with_parameter(str(http.cursor_parameter), cursor) if cursor is not None else ""
         if http.next_link is None:
             return ""
-        header = http.next_link.lower() == "link"
-        link = _linked(answer.link) if header else member(document, http.next_link)
         try:
-            return urljoin(url, link) if isinstance(link, str) and link else ""
+            if http.next_link.lower() == "link":
+                link = next_link(answer.link)
+            else:
+                link = member(document, http.next_link)
+                if isinstance(link, dict) and "href" in link:  # HAL, JSON:API
+                    link = link["href"]
+                link = self._continued("next_link", link, (str,))
+            return urljoin(url, link) if link else ""
         except ValueError:
             raise ReadFailed(f"{http.name}: the URL of the next page is invalid", "check source.http.next_link") from None
+
+    def _continued(self, field: str, value: Any, types: tuple[type, ...]) -> Any:
+        """Return the value that leads to the next page; None if the list ends: it is absent, null, false or empty."""
+        if value is None or value is False or value == "":
+            return None
+        if type(value) not in types:
+            expected = " or ".join("an integer" if kind is int else "a text" for kind in types)
+            what = f"member {getattr(self._http, field)}: expected {expected}, found {type(value).__name__}"
+            raise ReadFailed(f"{self._http.name}: {what}", f"check source.http.{field}")
+        return value
 
     def _check(self, where: str, answer: Answer) -> None:
         if answer.status in (401, 403):
@@ -171,11 +188,6 @@ class Pages:
         if answer.encoding or not answer.sized:
             why = "compressed content, which was not requested" if answer.encoding else "a response without a length"
             raise ReadFailed(f"{where} sends {why}", "configure the server to send Content-Length, or chunks, uncompressed")
-
-
-def _linked(header: str) -> str:
-    found = _NEXT.search(header)
-    return found[1] if found else ""
 
 
 def _own(text: str) -> str:

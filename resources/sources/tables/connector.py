@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from resources.sources.connector import Split
 from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["TableConnector"]
+
+_PATIENCE_S = 2.0  # longest wait for the transactions that are open when a connector first reads the state
+_NAP_S = 0.2
 
 
 @dataclass(eq=False)
@@ -41,7 +45,7 @@ class TableConnector:
 
     table: SourceTable
     credentials: dict[str, Secret] = field(repr=False)
-    _safe: int = field(default=0, init=False, repr=False)
+    _safe: int | None = field(default=None, init=False, repr=False)
     _waiting: list[tuple[int, frozenset[str]]] = field(default_factory=list, init=False, repr=False)
 
     def _open(self) -> AbstractContextManager[OpenSource]:
@@ -59,7 +63,7 @@ class TableConnector:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need."""
-        return {**vars(self), "_safe": 0, "_waiting": []}
+        return {**vars(self), "_safe": None, "_waiting": []}
 
     @property
     def place(self) -> str:
@@ -81,20 +85,25 @@ class TableConnector:
         return list(self.credentials.values())
 
     def splits(self) -> Sequence[Split]:
-        """See `Connector`."""
-        with self._open() as table:
-            state = table.state()
-        return [Split(self._name, state.identity, self._end(state), high=state.next)]
+        """See `Connector`. The first call waits: without an earlier state, any open transaction may add a row anywhere."""
+        deadline = time.monotonic() + (0 if self._waiting else _PATIENCE_S)
+        while True:
+            with self._open() as table:
+                state = table.state()
+            end = self._end(state)
+            if end is not None or time.monotonic() >= deadline:
+                return [Split(self._name, state.identity, end or 0, high=state.next, settled=end is not None)]
+            time.sleep(_NAP_S)
 
-    def _end(self, state: TableState) -> int:
-        """Return the end below which no row can appear any more."""
+    def _end(self, state: TableState) -> int | None:
+        """Return the end below which no row can appear any more; None: the first transactions have not ended yet."""
         self._waiting.append((state.next, state.writers))
         settled = [at for at, (_, writers) in enumerate(self._waiting) if not writers & state.writers]
         if settled:
-            self._safe = max(self._safe, self._waiting[settled[-1]][0])
+            self._safe = max(self._safe or 0, self._waiting[settled[-1]][0])
             del self._waiting[: settled[-1] + 1]
         del self._waiting[1:-1]  # the oldest one ends first
-        return min(self._safe, state.next)
+        return None if self._safe is None else min(self._safe, state.next)
 
     def header(self, name: str) -> tuple[str, ...] | None:
         """See `Connector`: rows have the names of their columns."""

@@ -20,7 +20,7 @@ from pymysql.cursors import SSCursor
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
-from kpipe.schema.columns import Columns, Scalar, Type
+from kpipe.schema.columns import DOUBLE, Columns, Scalar, Type
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.session import Session, literal
 from resources.destinations.sql.sql_dialect import quote
@@ -177,6 +177,8 @@ class _Table:
                 item.type_code == FIELD_TYPE.BIT and item.length > _SIGNED_BITS
             ):
                 found.append((item.name, Scalar("UBIGINT")))
+            elif item.type_code in (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE):
+                found.append((item.name, DOUBLE))
         return Columns(tuple(found))
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
@@ -232,6 +234,8 @@ def open_mysql(table: SourceTable, secrets: dict[str, Secret]) -> Iterator[OpenS
         server = Server(table.database, secrets, "kpipe source")
         with server.session(fresh=True) as session:
             session.begin("READ COMMITTED, READ ONLY")
+            if not session.maria:  # otherwise AUTO_INCREMENT in information_schema may be a day old
+                session.execute("SET SESSION information_schema_stats_expiry = 0")
             yield _Table(session, table)
     except pymysql.err.Error as error:
         text = " ".join(str(error.args[-1] if error.args else error).split())

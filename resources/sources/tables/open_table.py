@@ -39,7 +39,7 @@ class OpenSource(Protocol):
         """
 
     def columns(self) -> Columns:
-        """Return the columns whose numbers need the type that they have here (exact_numbers.py)."""
+        """Return the columns whose numbers need the types of the table (exact_numbers.py)."""
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """Read the rows with values in the range, in their order."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kpipe.definition.source import SourceTable
 from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, ReadStalled
 from kpipe.offsets import Range
-from kpipe.schema.columns import Columns
+from kpipe.schema.columns import DOUBLE, Columns, ListOf, Type
 from resources.destinations.sql.sql_dialect import quote
 from resources.kafka.record_block import RecordBlock
 from resources.secrets import Secret
@@ -23,7 +23,10 @@ from resources.sources.tables.open_table import OpenSource, TableState
 
 __all__ = ["open_postgres"]
 
-_NUMERIC = 1700  # the type's oid
+# Oids of types.
+_NUMERIC, _BYTEA = 1700, 17
+#: Others whose values may begin as integers: float4, float8, their arrays, and arrays of numeric.
+_FLOATS: dict[int, Type] = {700: DOUBLE, 701: DOUBLE, **dict.fromkeys((1021, 1022, 1231), ListOf(DOUBLE))}
 #: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
 _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
 
@@ -113,16 +116,30 @@ class _Table:
 
     def columns(self) -> Columns:
         """See `OpenSource`."""
-        described = self._session.execute(f"SELECT * FROM {self._given_rows} LIMIT 0").description
-        return Columns(
-            tuple((item.name, decimal(item.precision, item.scale)) for item in described if item.type_code == _NUMERIC)
+        types = (
+            (item.name, decimal(item.precision, item.scale) if item.type_code == _NUMERIC else _FLOATS.get(item.type_code))
+            for item in self._described()
+        )
+        return Columns(tuple((name, kind) for name, kind in types if kind is not None))
+
+    def _described(self) -> Any:
+        return self._session.execute(f"SELECT * FROM {self._given_rows} LIMIT 0").description
+
+    def _listed(self) -> str:
+        """Return the columns of the rows, bytes as base64."""
+        columns = [(quote(item.name), item.type_code == _BYTEA) for item in self._described()]
+        if not any(is_bytes for _, is_bytes in columns):
+            return "*"
+        # encode() breaks its lines.
+        return ", ".join(
+            f"translate(encode({name}, 'base64'), E'\\n', '') AS {name}" if is_bytes else name for name, is_bytes in columns
         )
 
     def records(self, span: Range) -> Iterator[RecordBlock]:
         """See `OpenSource`."""
         # Without a query, the condition is inside, where it finds the index in each version of PostgreSQL.
         given = self._given_rows
-        rows = f"SELECT * FROM {given} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
+        rows = f"SELECT {self._listed()} FROM {given} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
         self._session.execute(
             f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q)::text FROM ({rows}) AS q"
             f" ORDER BY q.{self._column}",
@@ -154,8 +171,11 @@ def open_postgres(table: SourceTable, secrets: dict[str, Secret]) -> Iterator[Op
         server = Server(table.database, secrets, "kpipe source")
         with server.session() as session:
             session.begin("ISOLATION LEVEL READ COMMITTED READ ONLY")
-            # With 'off', a query that would not see all rows is an error.
-            replica = session.execute("SELECT pg_is_in_recovery(), set_config('row_security', 'off', true)").fetchone()
+            # With 'off', a query that would not see all rows is an error. Others: forms of values that JSON has as text.
+            replica = session.execute(
+                "SELECT pg_is_in_recovery(), set_config('row_security', 'off', true), set_config('bytea_output', 'hex', true),"
+                " set_config('IntervalStyle', 'postgres', true)"
+            ).fetchone()
             if replica is not None and replica[0]:
                 what = f"table {table.name}: the server is a replica, which does not show open transactions of the primary"
                 raise ReadFailed(what, "connect to the primary: source.table.database")

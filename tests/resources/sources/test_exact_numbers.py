@@ -29,6 +29,11 @@ def columns(**types: str) -> Columns:
         ("BIGINT", "UBIGINT", "UBIGINT"),
         ("DOUBLE", "JSON", "JSON"),
         ("DOUBLE", "DOUBLE", "DOUBLE"),
+        ("BIGINT", "DOUBLE", "DOUBLE"),
+        ("BIGINT", "FLOAT", "DOUBLE"),
+        ("DOUBLE", "FLOAT", "DOUBLE"),
+        ("VARCHAR", "DOUBLE", "VARCHAR"),
+        ("BIGINT[]", "DOUBLE[]", "DOUBLE[]"),
         ("BIGINT", "TINYINT", "BIGINT"),
         ("VARCHAR", "DATE", "VARCHAR"),
         ("VARCHAR", "DECIMAL(9,2)", "VARCHAR"),
@@ -56,6 +61,8 @@ def test_a_column_without_values_has_the_type_of_its_numbers() -> None:
         ("DOUBLE", "DECIMAL(9,2)", "JSON"),
         ("STRUCT(a DECIMAL(9,2))", "STRUCT(a DECIMAL(9,4))", "STRUCT(a DECIMAL(11,4))"),
         ("BIGINT", "INTEGER", "BIGINT"),
+        ("DOUBLE", "BIGINT", "DOUBLE"),
+        ("BIGINT", "DOUBLE", "DOUBLE"),
     ],
 )
 def test_several_files_share_a_type_with_the_digits_of_all(first: str, second: str, expected: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tests.resources.sources.test_tables import rows
 _REACHED = [point for point in POINTS if point.startswith(("commit.", "collect.all", "read.", "readback", "publish."))]
 _SIZE = 3
 SECRET = "canary-of-the-api"
+Named = Callable[[str | None], dict[str, Any]]
 
 
 class Api:
@@ -37,12 +38,14 @@ class Api:
         asked: paths of all requests.
         fault: in place of the page: a status, or `redirect`, `huge`, `text`, `nested`, `elsewhere`, `circle`, `ignores`.
         wanted: what a header must be, as `(name, value)`.
+        named: returns more members of a page for the URL of the next one.
     """
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
         self.asked: list[str] = []
         self.fault, self.wanted = "", ("", "")
+        self.named: Named = lambda _: {}
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,7 +87,8 @@ class Api:
         if self.fault == "nested":
             return 200, b"[" * 200_000, {}
         chosen, following = self.page(given)
-        body = json.dumps({"data": {"items": chosen}, "next": following.get("next"), "cursor": following.get("cursor")}, indent=1)
+        members = {"next": following.get("next"), "cursor": following.get("cursor"), **self.named(following.get("next"))}
+        body = json.dumps({"data": {"items": chosen}, **members}, indent=1)
         return 200, body.encode(), {"Link": f'<{following["next"]}>; rel="next"'} if following.get("next") else {}
 
     def page(self, given: dict[str, str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -221,6 +225,43 @@ def test_numbers_keep_all_digits_and_records_are_one_line() -> None:
             items(wrong, "a")
     with pytest.raises(ValueError, match="expected objects in the list, found int"):
         items("[1]", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("@odata.nextLink", lambda url: {"@odata.nextLink": url} if url else {}),
+        ("_links.next", lambda url: {"_links": {"next": {"href": url}} if url else {}}),
+        ("links.next", lambda url: {"links": {"next": url and {"href": url}}}),
+        ("more", lambda url: {"more": url or False}),
+    ],
+)
+def test_the_next_page_as_apis_name_it(api: Api, tmp_path: Path, path: str, named: Named) -> None:
+    """The list seemed to end after its first page."""
+    add(api, *range(8))
+    api.named = named
+    made = connector_of(bench(tmp_path, api, "next_link", next_link=path).pipeline)
+    assert made is not None and [split.end for split in made.splits()] == [8]
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "words"),
+    [
+        ("next_link", 5, "member next: expected a text, found int"),
+        ("next_link", {"url": "/x"}, "member next: expected a text, found dict"),
+        ("next_link", {"href": ["/x"]}, "member next: expected a text, found list"),
+        ("next_link", True, "member next: expected a text, found bool"),
+        ("cursor", 1.5, "member cursor: expected a text or an integer, found float"),
+        ("cursor", {"a": 1}, "member cursor: expected a text or an integer, found dict"),
+    ],
+)
+def test_a_next_page_that_cannot_be_requested_is_no_end(api: Api, tmp_path: Path, way: str, value: Any, words: str) -> None:
+    add(api, *range(8))
+    api.named = lambda _: {"next": value, "cursor": value}
+    made = connector_of(bench(tmp_path, api, way).pipeline)
+    with pytest.raises(ReadFailed, match=words) as caught:
+        made is not None and made.splits()
+    assert caught.value.hint == f"check source.http.{way}"
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import duckdb
 import pymysql
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.source import SourceTable
 from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, ReadStalled
 from kpipe.failpoints import POINTS
 from kpipe.sql.parser import read
 from kpipe.sql.renderer import to_sql
 from resources.sources.open_source import check_connector
+from resources.sources.tables import mysql_table
 from tests.resources.sources.runs import Bench, kill
 from tests.resources.sources.test_tables import DuckTable, PostgresTable, rows
 from tests.servers.mariadb import PASSWORD, MariaServer
@@ -150,9 +153,9 @@ def test_numbers_keep_all_digits_in_columns(orders: MariaTable, tmp_path: Path) 
     orders.run(
         "DROP TABLE orders",
         "CREATE TABLE orders (id int PRIMARY KEY, d decimal(60,20), e decimal(38,4), z decimal(38,2) ZEROFILL,"
-        " u bigint unsigned, b bit(64), f bit(63))",
+        " u bigint unsigned, b bit(64), f bit(63), g float, h double)",
         "INSERT INTO orders VALUES (1, 1234567890123456789012345678901234567890.00000000000000000001, -1234567890123456789.1234,"
-        " 1234567890123456789.12, 18446744073709551615, 18446744073709551615, 9223372036854775807)",
+        " 1234567890123456789.12, 18446744073709551615, 18446744073709551615, 9223372036854775807, 5, 7)",
     )
     bench = Bench(tmp_path, source=orders.source(), files=None)
     bench.run()
@@ -160,8 +163,11 @@ def test_numbers_keep_all_digits_in_columns(orders: MariaTable, tmp_path: Path) 
         "1234567890123456789012345678901234567890.00000000000000000001", "-1234567890123456789.1234", "1234567890123456789.12",
         2**64 - 1, 2**64 - 1, 2**63 - 1,
     )]  # fmt: skip
-    kinds = ("JSON", "DECIMAL(38,4)", "DECIMAL(38,2)", "UBIGINT", "UBIGINT", "BIGINT")
-    assert rows(bench, "typeof(d), typeof(e), typeof(z), typeof(u), typeof(b), typeof(f)") == [kinds]
+    kinds = ("JSON", "DECIMAL(38,4)", "DECIMAL(38,2)", "UBIGINT", "UBIGINT", "BIGINT", "DOUBLE", "DOUBLE")
+    assert rows(bench, ", ".join(f"typeof({name})" for name in "dezubfgh")) == [kinds]
+    orders.run("INSERT INTO orders (id, g, h) VALUES (2, 1.5, 2.5)")
+    bench.run()
+    assert rows(bench, "g, h") == [(1.5, 2.5), (5, 7)]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +263,18 @@ def test_a_query_joins_other_tables(kind: str, request: pytest.FixtureRequest, t
     source["table"]["query"] = "SELECT name FROM orders"
     with pytest.raises(ReadFailed, match="id"):
         Bench(tmp_path / "c", source=source, files=None).run()
+
+
+@pytest.mark.parametrize(("version", "expected"), [("8.0.36", True), ("10.11.6-MariaDB", False)])
+def test_mysql_returns_the_current_value_of_auto_increment(version: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default, MySQL's information_schema keeps it for a day. MariaDB does not have the variable."""
+    session = MagicMock(maria="Maria" in version, database="c")
+    server = MagicMock()
+    server.return_value.session.return_value.__enter__.return_value = session
+    monkeypatch.setattr(mysql_table, "Server", server)
+    with mysql_table.open_mysql(SourceTable(type="mysql", database="mysql://a@b/c", name="orders", column="id"), {}):
+        statements = [call.args[0] for call in session.execute.call_args_list]
+    assert ("SET SESSION information_schema_stats_expiry = 0" in statements) == expected
 
 
 def test_a_password_in_the_address_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from kpipe.sql.renderer import to_sql
 from resources.destinations import summary
 from resources.sources.open_source import check_connector
 from tests.resources.sources.runs import Bench, kill
-from tests.servers.postgres import PASSWORD, PostgresServer
+from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
 
 _REACHED = [point for point in POINTS if point.startswith(("commit.", "collect.all", "read.", "readback", "publish."))]
 
@@ -166,6 +167,39 @@ def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: 
         ("12345678901234567890.123456789", "12345678901234567890.1234", None)
     ]
     assert rows(bench, "typeof(price), typeof(exact), typeof(empty)") == [("JSON", "DECIMAL(30,4)", "DECIMAL(9,2)")]
+
+
+def test_columns_of_float_stay_double_after_integers(orders: PostgresTable, tmp_path: Path) -> None:
+    """PostgreSQL writes 5.0 as 5: the column became a BIGINT, and later fractions were dead letters."""
+    orders.run("ALTER TABLE orders ADD f real, ADD g float8, ADD h float8[], ADD n numeric[]")
+    orders.run("INSERT INTO orders (f, g, h, n) VALUES (5, 7, '{1,2}', '{3}')")
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    bench.run()
+    orders.run("INSERT INTO orders (f, g, h, n) VALUES (1.5, 2.5, '{1.5}', '{3.5}')")
+    bench.run()
+    assert rows(bench, "f, g, h, n") == [(1.5, 2.5, [1.5], [3.5]), (5, 7, [1, 2], [3])]
+    assert rows(bench, "DISTINCT typeof(f), typeof(g), typeof(h), typeof(n)") == [("DOUBLE", "DOUBLE", "DOUBLE[]", "DOUBLE[]")]
+
+
+def test_bytes_of_postgresql_are_base64_whatever_the_server_is_set_to(orders: PostgresTable, tmp_path: Path) -> None:
+    orders.run(
+        'ALTER TABLE orders ADD "B y" bytea, ADD many bytea[], ADD span interval',
+        'INSERT INTO orders ("B y", many, span)'
+        " VALUES (decode(repeat('00ff', 50), 'hex'), ARRAY[decode('00ff', 'hex')], '1 day')",
+        "INSERT INTO orders (name) VALUES ('null')",
+        f"ALTER ROLE {ROLE} SET bytea_output = 'escape'",
+        f"ALTER ROLE {ROLE} SET IntervalStyle = 'iso_8601'",
+    )
+    try:
+        for number, query in enumerate([None, "SELECT * FROM orders"]):
+            source = orders.source()
+            source["table"]["query"] = query
+            bench = Bench(tmp_path / str(number), source=source, files=None)
+            bench.run()
+            encoded = base64.b64encode(b"\0\xff" * 50).decode()
+            assert rows(bench, 'id, "B y", many, span') == [(1, encoded, ["\\x00ff"], "1 day"), (2, None, None, None)]
+    finally:
+        orders.run(f"ALTER ROLE {ROLE} RESET bytea_output", f"ALTER ROLE {ROLE} RESET IntervalStyle")
 
 
 def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable, tmp_path: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kpipe.definition.source import Source
 from kpipe.errors import DestinationError, RecordRejected
+from resources.destinations.kafka_sink import producer
+from resources.destinations.kafka_sink.cluster import Cluster
 from resources.destinations.kafka_sink.producer import Writer
 
 
@@ -22,3 +27,23 @@ def test_a_record_that_is_too_large(topic: str, error: type[Exception], words: s
     assert not writer.fits(message)
     with pytest.raises(error, match=words):
         raise writer._too_large(message)
+
+
+@pytest.mark.parametrize(
+    ("largest", "batch", "record"),
+    [({"a": 1_048_588, "b": 20_000}, 20_000, 1_048_588), ({"a": 8_000_000}, 1_000_000, 8_000_000), ({"a": 0}, 1, 1000)],
+)
+def test_a_batch_fits_in_each_topic(largest: dict[str, int], batch: int, record: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers compare the limit with the batch: a topic with a low one rejected each transaction of small records."""
+    found: dict[str, Any] = {}
+
+    class Recorded:
+        def __init__(self, settings: dict[str, Any]) -> None:
+            found.update(settings)
+
+        def init_transactions(self, _: float) -> None:
+            pass
+
+    monkeypatch.setattr(producer, "Producer", Recorded)
+    Writer(Cluster(Source(brokers="localhost:9092", topic="a")), "kpipe-ledger-p", 60, largest)
+    assert (found["batch.size"], found["message.max.bytes"]) == (batch, record)
