@@ -16,7 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.expressions.json_text import contains, json_text
-from kpipe.schema.columns import BLOB, BOOLEAN, INSTANT, JSON, NOTHING, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type, settled
+from kpipe.schema.columns import (
+    BLOB,
+    BOOLEAN,
+    INSTANT,
+    JSON,
+    NOTHING,
+    VARCHAR,
+    Columns,
+    ListOf,
+    MapOf,
+    Scalar,
+    Struct,
+    Type,
+    settled,
+)
 from kpipe.schema.inference import nameable
 from kpipe.schema.nesting import shallow
 from resources.decode.cast_text import Texts
