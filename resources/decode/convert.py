@@ -135,7 +135,7 @@ class Fitting:
             return self._read(_as_json(array, natural), wanted, path)
         if isinstance(natural, Struct | ListOf | MapOf):
             return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
-        if wanted == BOOLEAN:  # no text is one; in the text of JSON values, it would look the same
+        if wanted == BOOLEAN:  # as in JSON, text is not a BOOLEAN
             whole = "CASE WHEN json_type(v) = 'BOOLEAN' THEN TRY_CAST(v AS BOOLEAN) END"
             return in_memory.evaluated(array, whole) if natural == JSON else pa.nulls(len(array), target)
         if natural == JSON:  # a JSON string becomes its text
