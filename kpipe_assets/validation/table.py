@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
+from kpipe.expressions.languages import body_of
+from kpipe.expressions.projection import Selection, field_of
 from kpipe.ingest.staging import wanted
 from kpipe.interfaces import Constrained, Keyed
 from kpipe.schema.columns import Columns, Struct
@@ -95,6 +98,19 @@ def check_key(case: Case) -> None:
             continue
         with relocated(at):
             case.keys[-1] = _key(part, place, table, clause)
+            _check_deletes(part, case.selections[at], case.keys[-1])
+
+
+def _check_deletes(part: Pipeline, selection: Selection | None, key: Sequence[str]) -> None:
+    """Check that rows have the keys of their records: a delete has no row from which an expression could compute one."""
+    folded = {name.lower() for name in key} if part.into.on_null == "delete" else set()
+    for name, text in selection.assigned if selection is not None else ():
+        if name.lower() in folded and body_of(text).strip('"`').lower() != name.lower():
+            raise InvalidPipeline(
+                f"pipeline {part.name}: set.{name}: computes a column of the key, and into.on_null: delete reads the key of a"
+                " record without expressions: expected the column unchanged",
+                f"leave {name} out of the expressions: format.mapping renames a field, key_format gives columns of the key",
+            ).about(*field_of(part, ("set", name)))
 
 
 def _key(part: Pipeline, place: object, table: Columns | None, clause: str) -> tuple[str, ...]:

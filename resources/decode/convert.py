@@ -16,7 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.expressions.json_text import contains, json_text
-from kpipe.schema.columns import BLOB, INSTANT, JSON, NOTHING, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type, settled
+from kpipe.schema.columns import (
+    BLOB,
+    BOOLEAN,
+    INSTANT,
+    JSON,
+    NOTHING,
+    VARCHAR,
+    Columns,
+    ListOf,
+    MapOf,
+    Scalar,
+    Struct,
+    Type,
+    settled,
+)
 from kpipe.schema.inference import nameable
 from kpipe.schema.nesting import shallow
 from resources.decode.cast_text import Texts
@@ -30,11 +44,7 @@ __all__ = ["Fitting", "beyond", "convertible"]
 
 Rows = np.ndarray[Any, Any]
 
-_RANGES = {
-    "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "INTEGER": (-(2**31), 2**31 - 1),
-    "BIGINT": (-(2**63), 2**63 - 1), "UTINYINT": (0, 2**8 - 1), "USMALLINT": (0, 2**16 - 1), "UINTEGER": (0, 2**32 - 1),
-    "UBIGINT": (0, 2**64 - 1),
-}  # fmt: skip
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 _TEXTS = {"VARCHAR", "UUID", "JSON"}
 _UUID = Scalar("UUID")
 _TIMES = {("TIMESTAMP", str(INSTANT)), (str(INSTANT), "TIMESTAMP"), ("DATE", "TIMESTAMP"), ("DATE", str(INSTANT))}
@@ -125,6 +135,9 @@ class Fitting:
             return self._read(_as_json(array, natural), wanted, path)
         if isinstance(natural, Struct | ListOf | MapOf):
             return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
+        if wanted == BOOLEAN:  # as in JSON, text is not a BOOLEAN
+            whole = "CASE WHEN json_type(v) = 'BOOLEAN' THEN TRY_CAST(v AS BOOLEAN) END"
+            return in_memory.evaluated(array, whole) if natural == JSON else pa.nulls(len(array), target)
         if natural == JSON:  # a JSON string becomes its text
             array = in_memory.evaluated(array, "CASE WHEN json_type(v) = 'VARCHAR' THEN json_extract_string(v, '$') ELSE v END")
         source, name = natural.name, str(wanted)
@@ -170,6 +183,8 @@ def convertible(natural: Type, wanted: Type) -> bool:
         return all(name.lower() not in types or convertible(kind, types[name.lower()]) for name, kind in natural.fields)
     if isinstance(natural, Struct) and isinstance(wanted, MapOf):
         return True
+    if wanted == BOOLEAN:
+        return False
     if not isinstance(natural, Scalar) or not isinstance(wanted, Scalar):
         return natural == VARCHAR
     if natural.name in _TEXTS or (natural.name, wanted.name) in _TIMES:
@@ -211,19 +226,17 @@ def _more(natural: Type, wanted: Type) -> Type | None:
 
 
 def _is_number(kind: Scalar) -> bool:
-    return kind.name in _RANGES or kind.name in ("FLOAT", "DOUBLE", "HUGEINT") or kind.name.startswith("DECIMAL")
+    return kind.name in _INTEGERS or kind.name in ("FLOAT", "DOUBLE", "HUGEINT") or kind.name.startswith("DECIMAL")
 
 
 def _number(natural: Scalar, wanted: Scalar) -> str:
     """Return the SQL that converts a number `v`; its result is NULL where the number would change."""
     real = natural.name in ("FLOAT", "DOUBLE")
-    if wanted.name in _RANGES:
-        least, most = _RANGES[wanted.name]
-        exact = f"v = trunc(v) AND v BETWEEN {least} AND {most}" + (" AND abs(v) < 9007199254740992" if real else "")
-        return f"CASE WHEN {exact} THEN TRY_CAST(v AS {wanted}) END"
-    if wanted.name == "HUGEINT":
+    if wanted.name in _INTEGERS or wanted.name == "HUGEINT":
+        # Not compared with the type's ends: DuckDB would cast these to the DECIMAL, where they may be too large.
         exact = "v = trunc(v)" + (" AND abs(v) < 9007199254740992" if real else "")
-        return f"CASE WHEN {exact} THEN CAST(TRY_CAST(v AS HUGEINT) AS VARCHAR) END"
+        value = f"CASE WHEN {exact} THEN TRY_CAST(v AS {wanted}) END"
+        return value if wanted.name in _INTEGERS else f"CAST({value} AS VARCHAR)"
     if wanted.name == "FLOAT":
         wide = "CAST(v AS DOUBLE)"
         return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"

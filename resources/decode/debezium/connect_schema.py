@@ -82,6 +82,8 @@ def _field(schema: Mapping[str, Any], depth: int) -> tuple[Type, Convert]:
         found = semantic(name, parameters if isinstance(parameters, Mapping) else {})
         if found is not None:
             return found
+    if not isinstance(kind, str):
+        raise Reject(f"the schema has an unknown type: {str(kind)[:40]}")
     if kind in _INTEGERS:
         integer, limit = _INTEGERS[kind]
         return integer, _whole(limit)

@@ -89,6 +89,8 @@ def _unscaled(value: Any, scale: int) -> Decimal:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             exact = Decimal(getattr(value, "text", str(value)))
+            if exact.is_nan():  # of a double in Avro; it has no order, and quantize() keeps it
+                raise Reject("not a decimal: nan")
             found = exact.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
         except Inexact as error:
             raise Reject(f"{_short(value)} has more than {scale} digits after the point") from error
@@ -135,6 +137,13 @@ def _integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
         raise Reject(f"not an integer: {str(value)[:40]}")
     return value
+
+
+def _int32(value: Any) -> int:
+    found = _integer(value)
+    if not -(2**31) <= found < 2**31:
+        raise Reject(f"not an integer of 32 bits: {found}")
+    return found
 
 
 def _days(value: Any) -> int:
@@ -257,7 +266,7 @@ _PLAIN: dict[str, tuple[Type, Convert]] = {
     _TIMES + "Interval": (VARCHAR, _text),
     _TIMES + "MicroDuration": (_BIGINT, _integer),
     _TIMES + "NanoDuration": (_BIGINT, _integer),
-    _TIMES + "Year": (_INTEGER, _integer),
+    _TIMES + "Year": (_INTEGER, _int32),
     _DATA + "Uuid": (Scalar("UUID"), _text),
     _DATA + "Json": (Scalar("JSON"), _document),
     _DATA + "VariableScaleDecimal": (VARCHAR, _variable),

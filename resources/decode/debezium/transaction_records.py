@@ -62,7 +62,8 @@ class TransactionRecords:
 
     def _counts(self, offset: int, value: Mapping[str, Any]) -> dict[str, int]:
         found: dict[str, int] = {}
-        for item in value.get("data_collections") or ():
+        items = value.get("data_collections") or []
+        for item in items if isinstance(items, list) else [None]:
             name, count = (item.get("data_collection"), item.get("event_count")) if isinstance(item, Mapping) else (None, None)
             if not isinstance(name, str) or not isinstance(count, int):
                 raise SourceError(f"{self._where}: offset {offset}: invalid data_collections in END of a transaction", _HINT)
@@ -86,7 +87,7 @@ class TransactionRecords:
             return Change(offset, "other")  # a tombstone, or a record that the task rejects
         source, block = value.get("source"), value.get("transaction")
         marker = source.get("snapshot") if isinstance(source, Mapping) else None
-        marker = {True: "true", False: "false", None: "false"}.get(marker, marker) if not isinstance(marker, str) else marker
+        marker = "true" if marker is True else marker if isinstance(marker, str) else "false"
         if marker in _SNAPSHOT:
             return Change(offset, _SNAPSHOT[marker])
         if operation == "m" or marker == "incremental":

@@ -48,20 +48,25 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
     # Another table of the same commit may have left some.
     session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}, {TOUCHED}, {EPOCHS}, {MARKS}")
     originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
-    # From the table, to get its collations: texts of different collations cannot be compared.
+    most = text_lengths.limits(session, batch.table)
+    # From the table, to get its collations: texts of different collations cannot be compared. Keys without its limits of texts: a
+    # delete of a longer key matches no row, and COPY would cut blanks off of the key.
+    keys = {name.lower() for name in batch.key} & {name.lower() for name in most}
+    columns = [f"{quote(name)}::text AS {quote(name)}" if name.lower() in keys else quote(name) for name in batch.known.names()]
     session.execute(
         f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
         f" NULL::text AS {KEPT}, NULL::boolean AS {EMPTIED},"
-        f" {', '.join([*originals, *map(quote, batch.known.names())])} FROM {quote(batch.table)} WITH NO DATA"
+        f" {', '.join([*originals, *columns])} FROM {quote(batch.table)} WITH NO DATA"
     )
     if batch.rule.update:
         for name, value in target_table.defaults(session, batch.table).items():
             session.execute(f"ALTER TABLE {WRITES} ALTER COLUMN {quote(name)} SET DEFAULT {value}")
 
-    most = text_lengths.limits(session, batch.table)
+    deletes = {file.path for file in batch.files.deletes}
 
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
-        text_lengths.check_files(reader, batch.table, most, matches, paths)
+        if deletes.isdisjoint(paths):
+            text_lengths.check_files(reader, batch.table, most, matches, paths)
         fields = [csv_copy.filled(value, kind) for value, kind in first]
         try:
             return session.copy(

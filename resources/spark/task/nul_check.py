@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from kpipe.schema.columns import JSON, VARCHAR, ListOf, MapOf, Struct, Type
 from resources.duckdb_engine.arrow_types import entries
 
-__all__ = ["may_hold_nul", "rows_with_nul"]
+__all__ = ["may_hold_nul", "nul_reasons", "rows_with_nul"]
 
 # JSON writes it as \u0000, unless the backslash itself is escaped: then an odd number of backslashes precedes this one.
 _IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
@@ -26,6 +27,15 @@ def may_hold_nul(kind: Type) -> bool:
     if isinstance(kind, Struct):
         return any(may_hold_nul(item) for _, item in kind.fields)
     return kind in (VARCHAR, JSON)
+
+
+def nul_reasons(table: pa.Table, columns: Iterable[tuple[str, Type]]) -> dict[int, str]:
+    """Return by row the reasons of values that contain NUL."""
+    reasons: dict[int, str] = {}
+    for name, kind in columns:
+        for row in rows_with_nul(table.column(name), kind).tolist():
+            reasons.setdefault(row, f"{name}: the character NUL, which the table cannot store")
+    return reasons
 
 
 def rows_with_nul(column: Any, kind: Type) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ from resources.duckdb_engine.expressions import Assigned, Evaluator
 from resources.lookups.join import Join
 from resources.lookups.reference_table import LookupRows as Lookup
 from resources.spark.task.kept_values import missing, settled
-from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
+from resources.spark.task.nul_check import may_hold_nul, nul_reasons
 from resources.spark.task.projection_plan import Shape
 from resources.spark.task.task_spec import TableSpec
 from resources.spark.task.unnest import Lists, bounded
@@ -146,9 +146,8 @@ class Selector:
         for name in self._required:
             for index in missing(made, name):
                 reasons.setdefault(int(rows[index]), f"{name}: NULL in a NOT NULL column")
-        for name, kind in self._texts:
-            for index in rows_with_nul(made.column(name), kind):
-                reasons.setdefault(int(rows[index]), f"{name}: the character NUL, which the table cannot store")
+        for index, why in nul_reasons(made, self._texts).items():
+            reasons.setdefault(int(rows[index]), why)
         for row in sorted(reasons):
             bad.setdefault(int(payloads[row]), reasons[row])
         if bad:

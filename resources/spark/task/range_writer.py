@@ -197,22 +197,25 @@ class RangeOutput:
         """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
 
         Raises:
-            RecordRejected: a key cannot be read and the policy is `fail`.
+            RecordRejected: a key cannot be read, or the table cannot store it, and the policy is `fail`.
         """
         held = block.tombstones()
         read = [(sink, *sink.keys.read(held.column("key"))) for sink in self._sinks if sink.keys is not None]
         if not read:
             self.filtered += len(held)
             return
-        reasons: dict[int, str] = {}
-        for _, _, errors in read:
-            reasons = {**errors, **reasons}
-        bad, good = sorted(reasons), [index for index in range(len(held)) if index not in reasons]
-        if bad:
-            self.reject(held.pick(bad), "parse", [reasons[index] for index in bad])
-            held = held.pick(good)
+        reasons: dict[int, tuple[str, str]] = {}
+        for sink, keys, errors in read:
+            bad, refused = sink.unstorable(keys)
+            for stage, found in (("parse", {**bad, **errors}), ("constraint", refused)):
+                reasons = {**{at: (stage, why) for at, why in found.items()}, **reasons}
+        for stage in ("parse", "constraint"):
+            if places := sorted(at for at in reasons if reasons[at][0] == stage):
+                self.reject(held.pick(places), stage, [reasons[at][1] for at in places])
+        good = [index for index in range(len(held)) if index not in reasons]
+        held = held.pick(good) if reasons else held
         for sink, keys, _ in read:
-            sink.delete(self._with_coordinates(keys.take(pa.array(good, pa.int64())) if bad else keys, held))
+            sink.delete(self._with_coordinates(keys.take(pa.array(good, pa.int64())) if reasons else keys, held))
 
     @_timed
     def loose(self, blocks: Sequence[Decoded], payloads: Payloads) -> None:

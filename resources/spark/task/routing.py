@@ -13,11 +13,13 @@ from kpipe.batch.routes import Routes
 from kpipe.definition.formats import Format, Mapped
 from kpipe.definition.json_path import write_path
 from kpipe.schema.columns import Columns
-from resources.decode.block import Decoded, Decoder, Payloads
+from resources.decode.block import Decoded, Decoder, Payloads, in_parts
 from resources.decode.factory import decoder, sampled
+from resources.decode.resource_limits import Deadlined
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
 from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.table_writer import answered
 from resources.spark.task.task_spec import JobSpec
 
 __all__ = ["Divided", "Router", "write_routed"]
@@ -34,11 +36,13 @@ class Divided:
         tables: positions of the records of each table.
         rejects: records without a table, with the reasons.
         new: records of values that may get a table.
+        empty: number of records without rows, such as an empty payload in CSV.
     """
 
     tables: Mapping[int, np.ndarray[Any, Any]] = field(default_factory=dict)
     rejects: Mapping[int, str] = field(default_factory=dict)
     new: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    empty: int = 0
 
 
 class Router:
@@ -53,7 +57,7 @@ class Router:
         self._job, self._routes = job, job.routes
         format, name = _only(job.format, self._routes)
         self._name = name
-        self._reads = decoder(format, Columns.of({name: "VARCHAR"}), access=job.access)
+        self._reads = Deadlined(decoder(format, Columns.of({name: "VARCHAR"}), access=job.access))
         self._decoders: dict[int, Decoder] = {}
         self._new: dict[str, _Sample] = {}
 
@@ -64,11 +68,16 @@ class Router:
         return self._decoders[table]
 
     def divide(self, payloads: Payloads) -> Divided:
-        """Return the tables of a block's records. A record of several rows has one table, or is rejected."""
+        """Return the tables of a block's records. A record of several rows has one table, or is rejected.
+
+        Raises:
+            TooManyRows: see `Decoder`.
+        """
         decoded = self._reads.decode(payloads)
         rejects = dict(decoded.rejects) | dict(decoded.refused)
+        empty = len(payloads) - answered([decoded], len(payloads)) - len(rejects)
         if not decoded.rows:
-            return Divided(rejects=rejects)
+            return Divided(rejects=rejects, empty=empty)
         rows, values, found = _rows(decoded, decoded.table.column(self._name).combine_chunks(), rejects, self._routes.field)
         # Sorted by value, so that the cost does not grow with the number of different values.
         order = np.argsort(values, kind="stable")
@@ -83,7 +92,7 @@ class Router:
                 rejects |= dict.fromkeys(mine.tolist(), why)
             else:
                 new[str(value)] = mine
-        return Divided(tables, rejects, new)
+        return Divided(tables, rejects, new, empty)
 
     def note(self, values: Mapping[str, np.ndarray[Any, Any]], held: RecordBlock) -> None:
         """Keep the first records of the values of a block that may get a table: of the first ones by name.
@@ -144,18 +153,28 @@ def write_routed(job: JobSpec, reader: RangeReader, output: RangeOutput) -> dict
         held, tombstones = block.split_tombstones()
         if tombstones:
             output.tombstones(block)
-        if not len(held):
-            continue
-        divided = router.divide(Payloads.of_array(held.column("line")))
-        if divided.rejects:
-            bad = sorted(divided.rejects)
-            output.reject(held.pick(bad), "parse", [divided.rejects[at] for at in bad])
-        for at, records in _blocks(divided.tables, held):
-            data, keys = Payloads.of_array(records.column("line")), records.column("key")
-            output.decoded([router.decoder(at).decode(data, keys)], records, at)
-        if divided.new:
-            router.note(divided.new, held)
+        data = Payloads.of_array(held.column("line"))
+        for start, end, divided in in_parts(len(data), lambda start, end, data=data: router.divide(data.part(start, end))):
+            _write(divided, held.part(start, end), router, output)
     return router.found()
+
+
+def _write(divided: Divided, held: RecordBlock, router: Router, output: RangeOutput) -> None:
+    """Write the records of a block to their tables, and keep those of values that may get a table."""
+    output.filtered += divided.empty
+    if divided.rejects:
+        bad = sorted(divided.rejects)
+        output.reject(held.pick(bad), "parse", [divided.rejects[at] for at in bad])
+    for at, records in _blocks(divided.tables, held):
+        reads, data, keys = router.decoder(at), Payloads.of_array(records.column("line")), records.column("key")
+
+        def decode(start: int, end: int, reads: Decoder = reads, data: Payloads = data, keys: pa.Array = keys) -> Decoded:
+            return reads.decode(data.part(start, end), keys.slice(start, end - start))
+
+        for start, end, decoded in in_parts(len(data), decode):
+            output.decoded([decoded], records.part(start, end), at)
+    if divided.new:
+        router.note(divided.new, held)
 
 
 def _blocks(tables: Mapping[int, np.ndarray[Any, Any]], held: RecordBlock) -> Iterator[tuple[int, RecordBlock]]:

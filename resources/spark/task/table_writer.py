@@ -17,9 +17,10 @@ from resources.decode.key_decoder import KeyReader
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.keyed_rows import with_keys
+from resources.spark.task.nul_check import nul_reasons
 from resources.spark.task.projection import Coordinate, selector
 from resources.spark.task.task_spec import JobSpec, TableSpec
-from resources.spark.task.value_limits import storable
+from resources.spark.task.value_limits import storable, unstorable
 
 __all__ = ["Agreed", "Sink", "agreed", "answered"]
 
@@ -57,9 +58,30 @@ class Sink:
         if self._limits is not None:
             decoded = storable(decoded, self.table.columns, self._limits, self._computed)
         decoded = with_keys(decoded, self.table.unique) if self.table.unique else decoded
+        decoded = self._deletable(decoded) if decoded.keys is not None else decoded
         if not self.table.name:
             return decoded
         return replace(decoded, refused=[(index, f"table {self.table.name}: {reason}") for index, reason in decoded.refused])
+
+    def unstorable(self, keys: pa.Table) -> tuple[dict[int, str], dict[int, str]]:
+        """Return by position why keys of deletes cannot be in the table, as for rows: reasons of rejects, and of refused."""
+        unique, shape = self.table.unique, self.table.shape
+        bad = unstorable(keys, unique, self._limits) if self._limits is not None else {}
+        refused = nul_reasons(keys, unique) if shape is not None and shape.no_nul else {}
+        return bad, {at: why for at, why in refused.items() if at not in bad}
+
+    def _deletable(self, decoded: Decoded) -> Decoded:
+        bad, refused = self.unstorable(decoded.keys)
+        if not bad and not refused:
+            return decoded
+        good = [index for index in range(len(decoded.deleted)) if index not in bad and index not in refused]
+        return replace(
+            decoded,
+            deleted=[decoded.deleted[index] for index in good],
+            keys=None if decoded.keys is None else decoded.keys.take(pa.array(good, pa.int64())),
+            rejects=sorted([*decoded.rejects, *((decoded.deleted[index], why) for index, why in bad.items())]),
+            refused=sorted([*decoded.refused, *((decoded.deleted[index], why) for index, why in refused.items())]),
+        )
 
     def _reported(self, new: Columns) -> Columns:
         bound = self.table.bound

@@ -18,7 +18,7 @@ from resources.duckdb_engine.arrow_types import entries
 from resources.duckdb_engine.exact_numbers import extent
 from resources.spark.task.keyed_rows import set_aside
 
-__all__ = ["storable"]
+__all__ = ["storable", "unstorable"]
 
 _REAL = (Scalar("FLOAT"), Scalar("DOUBLE"))
 Places = np.ndarray[Any, Any]
@@ -42,8 +42,17 @@ def storable(decoded: Decoded, columns: Columns, limits: Limits, computed: Colle
     bad: dict[int, str] = {}
     refused: dict[int, str] = {}
     for name, kind in columns:
-        array = decoded.table.column(name).combine_chunks()
         reasons = refused if name.lower() in computed else bad
+        for row, why in unstorable(decoded.table, Columns(((name, kind),)), limits).items():
+            reasons.setdefault(row, why)
+    return set_aside(decoded, bad, refused)
+
+
+def unstorable(table: pa.Table, columns: Columns, limits: Limits) -> dict[int, str]:
+    """Return by row the reasons of values that their columns cannot store."""
+    reasons: dict[int, str] = {}
+    for name, kind in columns:
+        array = table.column(name).combine_chunks()
         divided = name.lower() in limits.divided
         where = f" as {kind}" + (" in a column of into.partition_by" if divided else "")
         for row in _beyond(array, kind, name, limits).tolist():
@@ -51,7 +60,7 @@ def storable(decoded: Decoded, columns: Columns, limits: Limits, computed: Colle
         if divided and not limits.blank and kind == VARCHAR:
             for row in _where(pc.equal(array, "")).tolist():
                 reasons.setdefault(row, f"{name}: {limits.place} cannot distinguish an empty text from NULL{where}")
-    return set_aside(decoded, bad, refused)
+    return reasons
 
 
 def _beyond(array: pa.Array, kind: Type, column: str, limits: Limits, inside: bool = False) -> Places:

@@ -16,6 +16,7 @@ from kpipe.testing.memory_store import MemoryStore
 from kpipe_assets.component import pipeline_defs
 from kpipe_assets.validation import STEPS, Needs, validate
 from resources.home import Home
+from tests.cases import each_case
 from tests.commandline import Kpipe
 from tests.kpipe_assets.validation.statements import HEAD, TABLES, execute, refused
 
@@ -69,6 +70,8 @@ from tests.kpipe_assets.validation.statements import HEAD, TABLES, execute, refu
          "format.registry: not an http address"),
         ("""OPTIONS '{"into": {"on_null": "delete"}}' INTO TABLE plain FORMAT JSON""", "OPTIONS",
          "into.on_null: delete requires"),
+        ("""OPTIONS '{"into": {"on_null": "delete"}}' REPLACE INTO TABLE t FORMAT JSON SET id = id + 1""", "id = id + 1",
+         "set.id: computes a column of the key"),
         ("INTO TABLE t FORMAT PROTOBUF", "FORMAT PROTOBUF", "protobuf without a schema"),
         ("INTO TABLE t IN delta KEY (id) FORMAT JSON", "", "expected"),
     ],
@@ -97,6 +100,7 @@ def test_create_tells_it_at_its_place(home: Home, clauses: str, place: str, word
         "INTO TABLE t FORMAT JSON SET city = INTERVAL 1 DAY",  # its text
         "REPLACE INTO TABLE plain KEY (id) FORMAT JSON",
         "REPLACE INTO TABLE later KEY (id) FORMAT JSON",
+        'OPTIONS \'{"into": {"on_null": "delete"}}\' REPLACE INTO TABLE t FORMAT JSON SET id = `ID`, city = UPPER(city)',
     ],
 )
 def test_what_may_be_right_is_made(home: Home, clauses: str) -> None:
@@ -200,6 +204,29 @@ def test_every_way_in_tells_the_same(home: Home, expression: str, words: str, ne
         said.append(told.value.what.removeprefix(f"{place}: "))
     assert set(said) == {said[0]}, said
     assert said[0].startswith(words)
+
+
+@each_case(
+    "change, field",
+    [
+        ({"set": {"ID": "length(city)"}}, ("set", "ID")),
+        ({"set": {"id": "city"}}, ("set", "id")),
+        ({"set": {"id": "mysql: LENGTH(city)"}}, ("set", "id")),
+        ({"select": "SELECT length(city) AS id, city FROM records"}, ("select",)),
+        ({"select": "SELECT CAST(id AS BIGINT) AS id FROM records", "format": {"type": "debezium"}}, ("select",)),
+        ({"into": {"table": "plain", "key": ["city"]}, "set": {"city": "lower(city)"}}, ("set", "city")),
+        ({"into": {"table": "later", "key": ["city"]}, "set": {"city": "lower(city)"}}, ("set", "city")),
+    ],
+)
+def test_a_key_of_deletes_is_not_computed(home: Home, change: dict[str, Any], field: tuple[str, ...]) -> None:
+    """A tombstone has only a key: its row would have another one."""
+    into = {"table": "t", "on_conflict": "replace", "on_null": "delete", **change.get("into", {})}
+    made = {"name": "p", "source": {"brokers": "127.0.0.1:1", "topic": "a"}, **change, "into": into}
+    with pytest.raises(InvalidPipeline, match="computes a column of the key") as caught:
+        validate(Pipeline.model_validate(made), home)
+    assert caught.value.field == field
+    if made.get("format") is None:
+        validate(Pipeline.model_validate({**made, "into": {**into, "on_null": "skip"}}), home)
 
 
 def test_a_run_tells_what_the_table_says_and_notes_it(offline: Kpipe) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -75,3 +76,36 @@ def test_what_does_not_fit() -> None:
     found, reasons = fit("MAP(VARCHAR, DOUBLE)", "JSON", [[("a", 1.5)], [("a", float("nan"))]])
     assert (found, reasons) == (['{"a":1.5}', None], {1: "c: an object is not a JSON"})
     assert not convertible(parse_type("MAP(VARCHAR, BOOLEAN)"), parse_type("MAP(VARCHAR, DATE)"))
+
+
+@each_case(
+    "natural, wanted, good, bad",
+    [
+        ("DECIMAL(38,30)", "BIGINT", ("12345678", 12345678), "0.5"),
+        ("DECIMAL(38,38)", "TINYINT", ("0", 0), "0.5"),
+        ("DECIMAL(38,30)", "TINYINT", ("-128", -128), "128"),
+        ("DECIMAL(38,0)", "UBIGINT", ("18446744073709551615", 2**64 - 1), "-1"),
+        ("DECIMAL(38,38)", "HUGEINT", ("0", "0"), "0.5"),
+        ("DECIMAL(4,2)", "INTEGER", ("99", 99), "99.01"),
+    ],
+)
+def test_decimals_become_integers_without_a_fraction(natural: str, wanted: str, good: tuple[str, Any], bad: str) -> None:
+    found, reasons = fit(natural, wanted, [None, Decimal(good[0]), Decimal(bad)])
+    assert (found, list(reasons)) == ([None, good[1], None], [2])
+    assert reasons[2].endswith(f"is not a {wanted}") or reasons[2].endswith(f"is not an {wanted}")
+
+
+def test_a_number_beyond_the_integers_of_a_column() -> None:
+    found, reasons = fit("DOUBLE", "TINYINT", [127.0, 128.0, 1e300, float("nan"), 2.5])
+    assert (found, list(reasons)) == ([127, None, None, None, None], [1, 2, 3, 4])
+    found, reasons = fit("UBIGINT", "BIGINT", [2**63 - 1, 2**63])
+    assert (found, list(reasons)) == ([2**63 - 1, None], [1])
+
+
+def test_text_is_no_boolean_as_in_json() -> None:
+    found, reasons = fit("JSON", "BOOLEAN", ["true", "false", '"true"', "1", None])
+    assert (found, list(reasons)) == ([True, False, None, None, None], [2, 3])
+    for text in ("t", "true", "1"):
+        table, reasons = Fitting(Columns.of({"c": "VARCHAR"}), Columns.of({"c": "BOOLEAN"})).fit([pa.array([text])], 1)
+        assert (table.column("c").to_pylist(), reasons) == ([None], {0: f'c: "{text}" is not a BOOLEAN'})
+    assert not convertible(parse_type("VARCHAR"), parse_type("BOOLEAN"))

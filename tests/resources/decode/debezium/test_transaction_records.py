@@ -54,7 +54,9 @@ def test_another_record_in_the_transaction_topic_is_an_error_with_its_offset(val
         list(TransactionRecords("t/0").entries([7], [value]))
 
 
-@pytest.mark.parametrize("collections", [[1], [{"data_collection": "a"}], [{"data_collection": 1, "event_count": 1}]])
+@pytest.mark.parametrize(
+    "collections", [5, True, {"a": 1}, [1], [{"data_collection": "a"}], [{"data_collection": 1, "event_count": 1}]]
+)
 def test_an_end_without_counts_is_an_error(collections: Any) -> None:
     with pytest.raises(SourceError, match="invalid data_collections"):
         list(TransactionRecords("t/0").entries([0], [written({**END, "data_collections": collections}, False)]))
@@ -98,6 +100,11 @@ def test_a_change_without_metadata_is_an_error(block: Any) -> None:
     with pytest.raises(SourceError, match=r"t/0: offset 0: a change \(op u\) without transaction metadata.*") as error:
         changes(change("u", transaction=block))
     assert "provide.transaction.metadata=true" in error.value.hint
+
+
+@pytest.mark.parametrize("marker", [[], {}, [1], 1, 0, 1.5, False, None])
+def test_a_marker_of_a_snapshot_that_is_no_text_is_none(marker: Any) -> None:
+    assert changes(change(snapshot=marker, transaction=block(3))) == [Change(0, "event", "737", 3)]
 
 
 def test_a_truncate_outside_of_a_transaction_has_a_place_in_one_table_only() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kpipe import failpoints
@@ -15,7 +16,7 @@ from kpipe.errors import NotAvailable, SchemaConflict
 from kpipe.interfaces import Destination, Keyed
 from kpipe.tables.upsert import KeyRule
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
-from resources.testing.place import begin
+from resources.testing.place import COORDINATES, begin
 from resources.testing.state import proof
 from tests.resources.destinations.postgres_place import PostgresPlace
 from tests.servers.postgres import PostgresServer
@@ -132,6 +133,23 @@ def test_texts_are_compared_as_the_column_does(place: PostgresPlace, postgres: P
     load(place, destination, [Write(0, 0, 1, "Ada"), Write(0, 1, 2, "ADA"), Write(0, 2, 3, "Bob")], rule)
     load(place, destination, [Write(0, 3, 4, "ada")], rule)
     assert {row["id"]: row["text"] for row in place.rows()} == {4: "ada", 3: "Bob"} and proof(destination).ok
+
+
+def test_a_delete_of_a_key_beyond_the_columns_length_matches_no_row(place: PostgresPlace, postgres: PostgresServer) -> None:
+    """PostgreSQL would cut "ab " to "ab", and reject "abc"."""
+    place.sql("CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    text = '"text" VARCHAR(2) COLLATE folded PRIMARY KEY'
+    place.sql(f"""CREATE TABLE tweets ({COLUMNS.replace('"text" TEXT', text)})""")
+    rule = KeyRule(None, "replace", deletes=True)
+    destination = begun(place, rule, 1)
+    load(place, destination, [Write(0, 0, 1, "ab"), Write(0, 1, 2, "cd"), Write(0, 2, 3, "x")], rule)
+    gone = [(3, "ab "), (4, "abc"), (5, "CD"), (6, "ef")]
+    commit = commit_of(place, destination.ledger()[1], [Write(0, offset, 0, None) for offset, _ in gone], rule)
+    keys = [{"text": key, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at} for at, key in gone]
+    file = place.file(keys, pa.schema([("text", pa.string()), *COORDINATES.items()]))
+    done = destination.commit(commit.writing(deletes=(file,))).commit.totals
+    assert (done.deletes, done.deleted) == (4, 1)
+    assert {row["id"]: row["text"] for row in place.rows()} == {1: "ab", 3: "x"} and proof(destination).ok
 
 
 def test_keys_that_differ_in_blanks_beyond_the_columns_length_do_not_merge(place: PostgresPlace) -> None:
