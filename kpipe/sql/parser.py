@@ -19,6 +19,7 @@ from kpipe.sql.builder import build
 from kpipe.sql.grammar import FIRST_WORDS, GAP, parser
 from kpipe.sql.source_positions import Places, pointed
 from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
+from kpipe.sql.table_head import has_columns
 
 __all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 
@@ -165,15 +166,16 @@ def _is_near(typed: str, wanted: str) -> bool:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether the text is empty or ends with a `;` outside of quotes."""
-    tokens = list(words(text))
-    return not tokens or tokens[-1].text == ";"
+    """Return whether the text is empty or ends with a `;` outside of quotes, with or without MySQL's escapes in them."""
+    readings = [list(words(text, escapes)) for escapes in (False, True)]
+    return any(not tokens or tokens[-1].text == ";" for tokens in readings)
 
 
 def _query(text: str, start: int, file: str) -> tuple[Query, int]:
     """Split off a statement of DuckDB's, up to its `;`."""
-    depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
-    end = len(text) if depth_end is None else start + depth_end.start
+    rest = text[start:]
+    semicolon = next((word for word in words(rest, has_columns(rest)) if word.text == ";"), None)
+    end = len(text) if semicolon is None else start + semicolon.start
     return Query(text[start:end].strip(), Places(text, {(): (start, end - start)}, file)), end
 
 
