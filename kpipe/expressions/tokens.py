@@ -8,18 +8,22 @@ from dataclasses import dataclass
 
 __all__ = ["Word", "words"]
 
-_WORD = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|\#[^\n]*|/\*.*?(?:\*/|\Z))
-    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
-    |(?P<quoted>"(?:[^"]|"")*")
+_WORD = r"""(?P<space>\s+|--[^\n]*|\#[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^'BACKSLASH]|ESCAPED'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    |(?P<quoted>"(?:[^"BACKSLASH]|ESCAPED"")*")
     |(?P<backticked>`(?:[^`]|``)+`)
     |(?P<variable>@[A-Za-z_]\w*)
     |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
     |(?P<name>[^\W\d][\w$]*)
-    |(?P<open>['"`].*)
-    |(?P<sign><=>|!:>|:>|::[$%]|::|<=|>=|<>|!=|\|\||&&|->>|->|<<|>>|//|\*\*|.)""",
-    re.DOTALL | re.VERBOSE,
-)
+    |(?P<open>(?:['"`]|\$\w*\$).*)
+    |(?P<sign><=>|!:>|:>|::[$%]|::|<=|>=|<>|!=|\|\||&&|->>|->|<<|>>|//|\*\*|.)"""
+
+
+def _compiled(backslash: str, escaped: str) -> re.Pattern[str]:
+    return re.compile(_WORD.replace("BACKSLASH", backslash).replace("ESCAPED", escaped), re.DOTALL | re.VERBOSE)
+
+
+_DUCKDB, _MYSQL = _compiled("", ""), _compiled(r"\\", r"\\.|")
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,14 @@ class Word:
     end: int
 
 
-def words(text: str) -> Iterator[Word]:
-    """Yield the tokens in order, without white space and comments."""
-    for match in _WORD.finditer(text):
+def words(text: str, escapes: bool = False) -> Iterator[Word]:
+    """Yield the tokens in order, without white space and comments.
+
+    Args:
+        text: in DuckDB's SQL.
+        escapes: whether a backslash escapes the next character in quotes, as in MySQL.
+    """
+    for match in (_MYSQL if escapes else _DUCKDB).finditer(text):
         kind = match.lastgroup or ""
         kind = "text" if kind == "tag" else kind
         if kind != "space":

@@ -28,6 +28,7 @@ _TYPES: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
 _UNSIGNED = {"TINYINT": "UTINYINT", "SMALLINT": "USMALLINT", "INTEGER": "UINTEGER", "BIGINT": "UBIGINT"}
+_LARGEST_FLOAT = 24  # bits of a 4-byte FLOAT(p)
 _SIGNS = ("UNSIGNED", "SIGNED", "ZEROFILL")
 #: Type names, which distinguish a column `key VARCHAR(9)` from an index `KEY name (column)`.
 KNOWN = frozenset((*_TYPES, *_DECIMALS, "VARCHAR", "CHAR", "TEXT", "BLOB", "JSON", "DATE", "BOOL", "BOOLEAN", "UUID", "BIT"))
@@ -69,6 +70,8 @@ def taken(words: Sequence[Word]) -> Taken:
         return Taken("", 0)
     text, note = _TYPES[name]
     text = text or name
+    if name == "FLOAT" and len(numbers) == 1 and numbers[0].isdigit() and int(numbers[0]) > _LARGEST_FLOAT:
+        text = "DOUBLE"
     if words[used : used + 1] and words[used].text == "[":  # DuckDB's list
         return Taken("", 0)
     if name == "TIMESTAMP" and words[used : used + 1] and words[used].text.upper() in ("WITH", "WITHOUT"):

@@ -1,6 +1,7 @@
 """Convert CREATE TABLE of SingleStore and MySQL to DuckDB's SQL, with notes about what has no effect.
 
-Text that DuckDB reads in the same way stays unchanged. Source of the rules: SingleStore's page "CREATE TABLE".
+Text that DuckDB reads in the same way stays unchanged. Quoted texts have MySQL's escapes. Source of the rules: SingleStore's page
+"CREATE TABLE".
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.compiler import computed
 from kpipe.expressions.tokens import Word, words
 from kpipe.schema.columns import Columns, Type, parse_type, quote
+from kpipe.sql.column_defaults import default, duckdb_text
 from kpipe.sql.column_types import KNOWN, taken
+from kpipe.sql.table_head import LONGEST, kinds_of, opening_of
 
 __all__ = ["Made", "made"]
 
-_KINDS = ("ROWSTORE", "COLUMNSTORE", "REFERENCE", "GLOBAL", "TEMPORARY", "TEMP")
 _ATTRIBUTES = (
     "NOT", "NULL", "DEFAULT", "ON", "AUTO_INCREMENT", "PRIMARY", "UNIQUE", "KEY", "COMMENT", "COLLATE", "CHARACTER", "CHARSET",
     "CHECK", "REFERENCES", "GENERATED", "SERIES", "SPARSE", "CONSTRAINT",
 )  # fmt: skip
 _OPTION = re.compile(
     r"\s*,?\s*(?:DEFAULT\s+)?(?:(?:ENGINE|CHARSET|CHARACTER\s+SET|COLLATE|COMMENT|AUTO_INCREMENT|AUTOSTATS_\w+|SQL_MODE|COMPRESSION"
-    r"|ROW_FORMAT)\s*=?\s*(?:'[^']*'|\"[^\"]*\"|\w+)|USING\s+(?:ROWSTORE|COLUMNSTORE))",
-    re.IGNORECASE,
+    r"|ROW_FORMAT)\s*=?\s*(?:'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|\w+)|USING\s+(?:ROWSTORE|COLUMNSTORE))",
+    re.IGNORECASE | re.DOTALL,
 )
 # Types with the same name and meaning in DuckDB.
 _SAME = (
@@ -59,21 +61,16 @@ def made(text: str) -> Made:
     Raises:
         InvalidStatement: DuckDB cannot create such a table.
     """
-    tokens = list(words(text))
-    head = _upper(tokens[:12])
-    index = 3 if head[1:3] == ["OR", "REPLACE"] else 1
-    kinds = []
-    while index < len(head) and head[index] in _KINDS:
-        kinds.append(head[index])
-        index += 1
-    if index >= len(head) or head[index] != "TABLE":
+    tokens = list(words(text, escapes=True))
+    head = _upper(tokens[:LONGEST])
+    kinds, index = kinds_of(tokens)
+    if index is None:
         return Made([text])
     temporary = [kind for kind in kinds if kind.startswith("TEMP")]
     if temporary:
         raise InvalidStatement(f"CREATE {temporary[0]} TABLE: the table would not outlive its statement", "write CREATE TABLE")
-    index += 4 if head[index + 1 : index + 4] == ["IF", "NOT", "EXISTS"] else 1
-    opening = next((position for position in range(index, len(tokens)) if tokens[position].text == "("), None)
-    if opening is None or opening == index or any(word.text.upper() in ("AS", "LIKE") for word in tokens[index + 1 : opening]):
+    opening = opening_of(tokens, index)
+    if opening is None:
         return Made([text])
     closing = _closing(tokens, opening)
     rest = text[tokens[closing].end :]
@@ -113,7 +110,9 @@ def _closing(tokens: Sequence[Word], opening: int) -> int:
         depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
         if not depth:
             return index
-    raise InvalidStatement("CREATE TABLE: the list of columns is not closed", "add )")
+    open_quote = tokens[-1].kind == "open"
+    hint = "close the quote; \\ escapes the next character: write \\\\ for a backslash" if open_quote else "add )"
+    raise InvalidStatement("CREATE TABLE: the list of columns is not closed", hint)
 
 
 def _items(tokens: Sequence[Word]) -> Iterator[Sequence[Word]]:
@@ -187,14 +186,14 @@ class _Table:
             self._computed(name, rest[1:])
             return
         kind = taken(rest)
-        used = kind.used or _attribute(rest, 1)
+        used = kind.used or _attribute(rest, 0)
         written = self._written(rest[:used])
         self.changed = self.changed or (bool(kind.used) and written.upper() not in _SAME)
         if kind.note:
             self._notes.append(f"{name} has type {kind.text} instead of {written}: {kind.note}")
         with suppress(InvalidPipeline):  # computed columns cannot use columns of types that only DuckDB has
             self._types.append((name, parse_type(kind.text or written)))
-        parts = [_name(name), kind.text or written, *self._attributes(name, rest[used:])]
+        parts = [_name(name), kind.text or written, *self._attributes(name, kind.text or written, rest[used:])]
         self._columns.append(" ".join(part for part in parts if part))
 
     def _computed(self, name: str, item: Sequence[Word]) -> None:
@@ -215,14 +214,16 @@ class _Table:
         value = f"CAST({value} AS {text})" if text else value
         self._columns.append(f"{_name(name)} {text} GENERATED ALWAYS AS ({value}) VIRTUAL")
 
-    def _attributes(self, name: str, rest: Sequence[Word]) -> Iterator[str]:
+    def _attributes(self, name: str, column_type: str, rest: Sequence[Word]) -> Iterator[str]:
         index = 0
         while index < len(rest):
             keywords = _upper(rest[index : index + 3])
             word, used = keywords[0] if rest[index].kind == "name" else "", 1
             if word == "DEFAULT":
-                end = _attribute(rest, index + 2)
-                yield f"DEFAULT {self._default(rest[index + 1 : end])}"
+                end = _attribute(rest, index + 1)
+                value = default(rest[index + 1 : end], column_type)
+                self.changed = self.changed or value is not None
+                yield f"DEFAULT {value or self._written(rest[index + 1 : end])}"
                 used = end - index
             elif keywords[:2] == ["NOT", "NULL"]:
                 yield "NOT NULL"
@@ -273,23 +274,14 @@ class _Table:
         elif not _TEXTS.fullmatch(value) and word != "COLLATE":
             self.left.append(f"CHARACTER SET {value}")
 
-    def _default(self, value: Sequence[Word]) -> str:
-        if len(value) == 1 and value[0].kind == "quoted":  # a text, because a default cannot be a column
-            self.changed = True
-            return "'" + _plain(value[0]).replace("'", "''") + "'"
-        keywords = _upper(value)
-        if keywords[:1] in (["CURRENT_TIMESTAMP"], ["NOW"], ["LOCALTIMESTAMP"], ["UTC_TIMESTAMP"]) and len(keywords) > 1:
-            self.changed = self.changed or keywords[0] != "NOW" or len(keywords) > 3
-            return "now()"
-        return self._written(value)
-
     def _written(self, item: Sequence[Word]) -> str:
-        """Return the tokens unchanged, but with names in DuckDB's quotes."""
+        """Return the tokens unchanged, but with names and texts in DuckDB's quotes."""
         out, copied = [], item[0].start if item else 0
         for word in item:
-            out += [self._text[copied : word.start], _name(_plain(word)) if word.kind == "backticked" else word.text]
+            text = _name(_plain(word)) if word.kind == "backticked" else duckdb_text(word)
+            out += [self._text[copied : word.start], text]
             copied = word.end
-            self.changed = self.changed or word.kind == "backticked"
+            self.changed = self.changed or text != word.text
         return "".join(out).strip()
 
     def options(self, rest: str) -> str:
@@ -321,13 +313,14 @@ class _Table:
         return [*([ignored] if left else []), *self._notes]
 
 
-def _attribute(rest: Sequence[Word], index: int) -> int:
-    """Return the index of the next attribute of a column, outside of parentheses."""
+def _attribute(rest: Sequence[Word], first: int) -> int:
+    """Return the index of the next attribute of a column behind the first token, outside of parentheses."""
     depth = 0
-    while index < len(rest) and (depth or rest[index].kind != "name" or rest[index].text.upper() not in _ATTRIBUTES):
+    for index in range(first, len(rest)):
+        if index > first and not depth and rest[index].kind == "name" and rest[index].text.upper() in _ATTRIBUTES:
+            return index
         depth += {"(": 1, ")": -1}.get(rest[index].text, 0)
-        index += 1
-    return index
+    return len(rest)
 
 
 def _is_index(item: Sequence[Word], keywords: list[str]) -> bool:

@@ -11,7 +11,9 @@ from functools import lru_cache
 
 from lark import Lark
 
-__all__ = ["FIRST_WORDS", "GAP", "GRAMMAR", "parser"]
+from kpipe.sql.first_keywords import GAP
+
+__all__ = ["FIRST_WORDS", "GRAMMAR", "parser"]
 
 _RULES = r"""
 start: statement _SEMICOLON?
@@ -198,9 +200,6 @@ _SEMICOLON: ";"
 _SPACE: /GAP+/
 %ignore _SPACE
 """
-
-#: White space and comments: `--` and `#` to the end of the line, and between /* and */.
-GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|#[^\n]*(?:\n|\Z)|\/\*[\s\S]*?\*\/)"
 
 
 def _grammar() -> str:

@@ -16,24 +16,14 @@ from kpipe.errors import InvalidStatement
 from kpipe.expressions.tokens import words
 from kpipe.sql.ast import Wrong, span
 from kpipe.sql.builder import build
-from kpipe.sql.grammar import FIRST_WORDS, GAP, parser
+from kpipe.sql.first_keywords import GAP, KPIPE
+from kpipe.sql.grammar import FIRST_WORDS, parser
 from kpipe.sql.source_positions import Places, pointed
 from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
+from kpipe.sql.table_head import has_columns
 
 __all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 
-# The first keywords of kpipe's statements; all others are DuckDB's. DuckDB's objects of CREATE, ALTER and DROP are listed, so
-# that the grammar reports a misspelt PIPELINE.
-_OBJECTS = (
-    r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE"
-    r"|PROCEDURE|LINK|RESOURCE|ROLE|GROUP|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
-)
-_OURS = re.compile(
-    rf"(?:(?:CREATE(?:{GAP}+OR{GAP}+REPLACE)?|ALTER|DROP)(?!{GAP}+OR\b)(?!{GAP}+{_OBJECTS})"
-    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE|TRUNCATE"
-    r"|DELETE|RESET)\b",
-    re.IGNORECASE,
-)
 _AFTER_INTO = {
     "FORMAT",
     "FIELDS",
@@ -109,7 +99,7 @@ def read_all(text: str, file: str = "") -> Iterator[Statement]:
         if text[position] == ";":
             position += 1
             continue
-        if _OURS.match(text, position):
+        if KPIPE.match(text, position):
             statement, position = _ours(text, position, file)
         else:
             statement, position = _query(text, position, file)
@@ -133,7 +123,7 @@ def next_words(text: str) -> tuple[list[str], bool]:
     part = text[space.end() if space else start :]
     if not part:
         return sorted(_FIRST), False
-    if not _OURS.match(part) and part.split()[0].upper() not in ("CREATE", "ALTER", "DROP", "SHOW", "DETACH"):
+    if not KPIPE.match(part) and part.split()[0].upper() not in ("CREATE", "ALTER", "DROP", "SHOW", "DETACH"):
         return [], False
     machine = cast(Any, parser().parse_interactive(part))
     try:
@@ -165,15 +155,16 @@ def _is_near(typed: str, wanted: str) -> bool:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether the text is empty or ends with a `;` outside of quotes."""
-    tokens = list(words(text))
-    return not tokens or tokens[-1].text == ";"
+    """Return whether the text is empty or ends with a `;` outside of quotes, with or without MySQL's escapes in them."""
+    readings = [list(words(text, escapes)) for escapes in (False, True)]
+    return any(not tokens or tokens[-1].text == ";" for tokens in readings)
 
 
 def _query(text: str, start: int, file: str) -> tuple[Query, int]:
     """Split off a statement of DuckDB's, up to its `;`."""
-    depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
-    end = len(text) if depth_end is None else start + depth_end.start
+    rest = text[start:]
+    semicolon = next((word for word in words(rest, has_columns(rest)) if word.text == ";"), None)
+    end = len(text) if semicolon is None else start + semicolon.start
     return Query(text[start:end].strip(), Places(text, {(): (start, end - start)}, file)), end
 
 

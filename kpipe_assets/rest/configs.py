@@ -2,7 +2,7 @@
 
 A key is a field's path, such as `source.topic`. Where a field is a map, the rest of the key is the map's key, dots included:
 `source.config.security.protocol`. Values may be texts, as Connect's tools send them: a list is separated by commas or is
-JSON, an object is JSON.
+JSON, an object is JSON. Where a field takes a text or a list, a list is JSON.
 """
 
 from __future__ import annotations
@@ -242,7 +242,9 @@ def _flat(model: type[BaseModel], fields: Mapping[str, Any], prefix: str) -> Ite
         annotation, key = _field(model, name), f"{prefix}{name}"
         inner = model_of(annotation)
         if not isinstance(value, Mapping) or not value:
-            yield key, _listed(value) if isinstance(value, list) else _text(value)
+            # A text that is not JSON is one item where the field takes a text, too.
+            has_commas = isinstance(value, list) and (len(value) == 1 or not _takes_text(annotation))
+            yield key, _listed(value) if has_commas else _text(value)
         elif inner is not None and value and all(_field(inner, part) is not None for part in value):
             yield from _flat(inner, value, f"{key}.")
         else:

@@ -78,6 +78,7 @@ def query(
     else:
         with duckdb.connect(":memory:") as connection:  # before the first commit: empty views
             duckdb_dialect.create(connection)
+            connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET enable_external_access = false")
             with laid(connection, views, rows), _limited(connection, limit_s):
                 yield _result(connection, question)

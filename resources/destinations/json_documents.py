@@ -96,7 +96,7 @@ _own = threading.local()
 def _engine() -> duckdb.DuckDBPyConnection:
     """Return this thread's engine: several pipelines may use the module in one process."""
     if not hasattr(_own, "engine"):
-        _own.engine = closed((), (), settings=("threads = 1", "TimeZone = 'UTC'"))  # one thread keeps the order
+        _own.engine = closed((), (), settings=("threads = 1",))  # one thread keeps the order
     engine: duckdb.DuckDBPyConnection = _own.engine
     return engine
 

@@ -136,7 +136,7 @@ def bound(known: Columns, where: Mapping[str, str], table: str) -> dict[str, Any
     """
     named, kinds = columns_named(known, where, table), dict(known)
     result: dict[str, Any] = {}
-    connection = closed([], [], settings=("TimeZone = 'UTC'",))
+    connection = closed([], [])
     try:
         for name, text in named.items():
             kind = kinds[name]

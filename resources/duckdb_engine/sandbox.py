@@ -52,6 +52,9 @@ def closed(
     # The order matters: each setting is locked by the next one.
     for setting in (
         *settings,
+        # GLOBAL: else it applies to this connection only, and not to its cursors, which run all statements.
+        # A time without a zone is UTC. The machine's zone would change it when it is cast to a time with a zone.
+        "GLOBAL TimeZone = 'UTC'",
         f"allowed_paths = [{', '.join(map(literal, files))}]",
         f"allowed_directories = [{allowed}]",
         # Rows have Kafka's coordinates; preserving their order takes a quarter of an insert's time (bench of 2 million rows).
@@ -59,7 +62,6 @@ def closed(
         # The default of 5 complete row groups for each thread takes more memory and saves no time (the same bench).
         "write_buffer_row_group_count = 1",
         # An estimate of few rows selects a loop over all pairs, 5 times the time with 4,800 ranges, and quadratic.
-        # GLOBAL: else it applies to this connection only, and not to its cursors, which run all statements.
         "GLOBAL asof_loop_join_threshold = 0",
         "enable_external_access = false",
         "lock_configuration = true",

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from kpipe.errors import InvalidStatement
 from kpipe.sql.create_table import made
+from kpipe.sql.parser import is_complete, read_all
+from kpipe.sql.statements import Query
 from tests.cases import each_case
+
+#: DuckDB's text of the default.
+UTC = "timezone('UTC', now())"
 
 
 def described(text: str, table: str = "t") -> list[tuple[str, str, str, str | None]]:
@@ -26,7 +31,8 @@ def described(text: str, table: str = "t") -> list[tuple[str, str, str, str | No
         ("int(11)", "INTEGER"), ("int(10) unsigned", "UINTEGER"), ("BIGINT(20)", "BIGINT"),
         ("bigint unsigned zerofill", "UBIGINT"),
         ("tinyint(1)", "TINYINT"), ("mediumint(9)", "INTEGER"), ("SMALLINT UNSIGNED", "USMALLINT"), ("year(4)", "SMALLINT"),
-        ("float(7,4)", "FLOAT"), ("double(16,4)", "DOUBLE"), ("DOUBLE PRECISION", "DOUBLE"), ("real", "DOUBLE"),
+        ("float(7,4)", "FLOAT"), ("float(24)", "FLOAT"), ("FLOAT(25)", "DOUBLE"), ("float(53) unsigned", "DOUBLE"),
+        ("float(53,4)", "FLOAT"), ("double(16,4)", "DOUBLE"), ("DOUBLE PRECISION", "DOUBLE"), ("real", "DOUBLE"),
         ("decimal(12,2)", "DECIMAL(12,2)"), ("dec(5)", "DECIMAL(5,0)"), ("numeric", "DECIMAL(10,0)"), ("bool", "BOOLEAN"),
         ("varchar(255)", "VARCHAR"), ("char(2)", "VARCHAR"), ("longtext", "VARCHAR"), ("enum('a','b')", "VARCHAR"),
         ("varbinary(16)", "BLOB"), ("longblob", "BLOB"), ("binary(20)", "BLOB"), ("json", "JSON"), ("geographypoint", "VARCHAR"),
@@ -103,8 +109,54 @@ def test_attributes_of_columns() -> None:
     with duckdb.connect() as connection:
         connection.execute(found.statements[0])
         connection.execute("INSERT INTO t (d, u) VALUES (1, 'A')")
-        query = "SELECT a, b, c, abs(epoch(ts - (now() AT TIME ZONE 'UTC'))) < 86400, u = 'a' FROM t"
+        query = "SELECT a, b, c, abs(epoch(ts - (now() AT TIME ZONE 'UTC'))) < 60, u = 'a' FROM t"
         assert connection.execute(query).fetchall() == [("x, (y", None, "word", True, True)]
+
+
+@each_case(
+    ("column", "default"),
+    [
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP", UTC), ("datetime(6) DEFAULT current_timestamp(6)", UTC),
+        ("TIMESTAMP DEFAULT now()", UTC), ("timestamp DEFAULT (NOW(3)) ON UPDATE NOW(3)", UTC),
+        ("DATETIME DEFAULT LOCALTIME()", UTC), ("TEXT DEFAULT UTC_TIMESTAMP()", UTC),
+        ("TIMESTAMP WITHOUT TIME ZONE DEFAULT LOCALTIMESTAMP", UTC),
+        ("DATE DEFAULT (CURRENT_DATE)", f"CAST({UTC} AS DATE)"), ("DATE DEFAULT (curdate())", f"CAST({UTC} AS DATE)"),
+        ("TIME DEFAULT (CURRENT_TIME(6)) NOT NULL", f"CAST({UTC} AS TIME)"),
+        ("TIMESTAMPTZ DEFAULT CURRENT_TIMESTAMP(6)", "now()"), ("TIMESTAMP WITH TIME ZONE DEFAULT now()", "now()"),
+    ],
+)  # fmt: skip
+def test_defaults_of_times_are_in_utc(column: str, default: str) -> None:
+    """Another client of the file has its own zone."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'America/New_York'")
+        connection.execute(made(f"CREATE TABLE t (a {column}, b INT)").statements[0])
+        assert connection.execute("SELECT column_default FROM duckdb_columns() WHERE column_name = 'a'").fetchone() == (default,)
+        connection.execute("INSERT INTO t (b) VALUES (1)")
+        assert connection.execute("SELECT count(a) FROM t").fetchone() == (1,)
+
+
+@each_case(
+    ("written", "value"),
+    [
+        (r"'C:\\tmp\n'", "C:\\tmp\n"), (r"'it\'s'", "it's"), ("'it''s'", "it's"), (r'"a\"b\\"', 'a"b\\'), (r"'50\%'", r"50\%"),
+        ("'a, (b'", "a, (b"), (r"'\\'", "\\"), (r"(concat('x\'', '\\'))", "x'\\"), ("$$a\\'$$", "a\\'"), (r"E'a\tb'", "a\tb"),
+    ],
+)  # fmt: skip
+def test_texts_have_escapes(written: str, value: str) -> None:
+    text = rf"CREATE TABLE t (a TEXT DEFAULT {written} COMMENT 'it\'s', b INT) COMMENT='that\'s; it'"
+    statement, after = read_all(f"{text};\nSELECT 1")
+    assert isinstance(statement, Query) and isinstance(after, Query)
+    assert (statement.text, after.text, is_complete(f"{text};")) == (text, "SELECT 1", True)
+    with duckdb.connect() as connection:
+        connection.execute(made(text).statements[0])
+        connection.execute("INSERT INTO t (b) VALUES (1)")
+        assert connection.execute("SELECT a FROM t").fetchone() == (value,)
+
+
+def test_texts_of_queries_have_no_escapes() -> None:
+    for text in (r"CREATE TABLE t AS SELECT 'a\' AS a", r"SELECT 'a\' AS a", r"CREATE VIEW v AS SELECT 'a\' AS a"):
+        found = [statement.text for statement in read_all(f"{text}; SELECT 1") if isinstance(statement, Query)]
+        assert found == [text, "SELECT 1"]
 
 
 def test_numbered_columns_are_numbered_and_no_key() -> None:
@@ -135,7 +187,7 @@ def test_computed_columns_are_computed_when_they_are_asked_for() -> None:
         "CREATE TABLE shop (id BIGINT PRIMARY KEY, city VARCHAR, cents BIGINT)",
         'CREATE TABLE t (a BIGINT, s STRUCT(x INT, "y z" VARCHAR[]), g INT GENERATED ALWAYS AS (a + 1), CHECK (a > 0))',
         "CREATE TABLE t AS SELECT 1 AS a", "CREATE TABLE t(a, b) AS SELECT 1, 2", "CREATE VIEW v AS SELECT 1",
-        "CREATE OR REPLACE TABLE t (a TIMESTAMP DEFAULT now(), key VARCHAR, FOREIGN KEY (a) REFERENCES u (a))",
+        "CREATE OR REPLACE TABLE t (a TIMESTAMP DEFAULT NULL, key VARCHAR, FOREIGN KEY (a) REFERENCES u (a))",
         "CREATE", "CREATE TABLE",
     ],
 )  # fmt: skip
@@ -152,6 +204,8 @@ def test_what_duckdb_reads_in_the_same_way_stays_as_it_is(text: str) -> None:
             "expected a table name without a database, found shop.t -> remove shop: a home has one database",
         ),
         ("CREATE TABLE t (a INT", "the list of columns is not closed -> add )"),
+        (r"CREATE TABLE t (a TEXT DEFAULT 'C:\')", r"\ escapes the next character: write \\ for a backslash"),
+        (r"CREATE TABLE t (a TEXT DEFAULT '\0')", "CREATE TABLE: a text contains NUL"),
         ("CREATE TABLE t (a INT,, b INT)", "a column is missing between two commas"),
         ("CREATE TABLE t (a INT, PRIMARY KEY)", "PRIMARY KEY without columns"),
         ("CREATE TABLE t (a INT, b AS SLEEP(a) PERSISTED INT)", "CREATE TABLE: column b: SLEEP is not supported"),

@@ -220,6 +220,8 @@ SECRET = "hunter2"
         "ALTER PIPELINE p SET CREDENTIALS ::sasl.password = 'hunter2'",
         "ALTER PIPELINE p SET CONFIG ::sasl.password = 'hunter2'",
         'ALTER PIPELINE p SET CREDENTIALS \'{"ssl.key.password": "x\\nhunter2"}\'',
+        f"-- the shop's orders\n{HEAD}INTO TABLE t IN postgres 'postgresql://me:hunter2@db/shop' FORMAT JSN",
+        f"{HEAD}/* it's */ INTO TABLE t # and it's\n IN postgres 'postgresql://me:hunter2@db/shop' FORMAT JSN",
     ],
 )
 def test_a_secret_is_in_no_error(text: str) -> None:
@@ -229,9 +231,29 @@ def test_a_secret_is_in_no_error(text: str) -> None:
 
 
 def test_masked_text_keeps_its_places() -> None:
-    text = """CREDENTIALS '{"sasl.password": "hunter2"}'\n'open"""
-    assert masked(text) == "CREDENTIALS '" + "*" * 28 + "'\n'****"
-    assert masked("SELECT 'nothing to hide'") == "SELECT 'nothing to hide'"
+    text = """TEST CREDENTIALS '{"sasl.password": "hunter2"}'\n'open"""
+    assert masked(text) == "TEST CREDENTIALS '" + "*" * 28 + "'\n'****"
+    assert masked("SELECT 'nothing to hide' -- of it's owner") == "SELECT 'nothing to hide' -- of it's owner"
+
+
+@each_case(
+    ("text", "hidden"),
+    [
+        (r"CREATE SECRET s (TYPE s3, KEY_ID 'A\', SECRET 'hunter2')", None),
+        ("SET s3_secret_access_key = hunter2;", "SET ******************** * *******;"),
+        ("/* a */ SET s3_secret_access_key = hunter2", "******* SET ******************** * *******"),
+        ("SHOW PIPELINES; SET a_secret = hunter2; SELECT b", "SHOW PIPELINES; SET ******** * *******; SELECT b"),
+        ("SELECT token FROM t WHERE a = $$hunter2$$", "SELECT token FROM t WHERE a = $*********$"),
+        ("SELECT token, $a$it's$a$ = 'hunter2', $b$hunter2", "SELECT token, $********$ = '*******', $*********"),
+        ("SELECT token -- it's\n, 'hunter2'", "SELECT token *******\n, '*******'"),
+        (r"SELECT token, 'a\', 'hunter2', 'b\'hunter2'", None), (r"TEST TOKEN 'it\'s' 'hunter2'", None),
+        ("-- password: hunter2\nSELECT 1", "********************\nSELECT 1"),
+    ],
+)  # fmt: skip
+def test_a_secret_is_masked_in_every_notation(text: str, hidden: str | None) -> None:
+    """The history of kpipe sql has the text of each statement, whether it is valid or not."""
+    assert SECRET not in masked(text) and len(masked(text)) == len(text)
+    assert hidden is None or masked(text) == hidden
 
 
 @each_case(

@@ -154,6 +154,7 @@ def test_secrets_reach_no_file_no_output_and_no_history(offline: Kpipe) -> None:
     history = QuietHistory(offline.home / "sql_history")
     history.append_string(literal)
     history.append_string("ALTER PIPELINE orders SET CREDENTIALS ::sasl.password = 'hunter2';")
+    history.append_string("SET s3_secret_access_key = hunter2;")
     history.append_string("SELECT 'kept' FROM kpipe_cursors;")
     assert (offline.home / "sql_history").stat().st_mode & 0o077 == 0
     everything = b"".join(data for _, data in contents(offline.home))

@@ -24,6 +24,7 @@ DEFINITIONS: list[dict[str, Any]] = [
     {"format": {"type": "csv", "fields": ["a", "b c", "d,e", "[f"], "delimiter": ",", "skip_lines": 2, "null": ""}},
     {"key_format": {"type": "json"}, "into": {"table": "t", "key": ["id"], "on_conflict": "replace", "on_null": "delete"}},
     {"lookups": {"city": {"path": "/data/city.csv", "key": ["id"]}}},
+    {"lookups": {"price": {"path": "/data/price.csv", "key": ["shop", "item"]}, "b": {"table": "b", "key": ["a,b"]}}},
     {"also": [{"table": "u", "where": "id > 1", "columns": {"x": "BIGINT"}}]},
     {"into": {"type": "iceberg", "table": "t", "audit": {"a": "id >= 0"}, "partition_by": ["day(at)", "id"]}},
     {"into": {"type": "webhook", "table": "t", "url": "https://h/x", "headers": {"X-A.b": "1"}, "body": '{"a": ${id}}'}},
