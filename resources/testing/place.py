@@ -21,6 +21,7 @@ from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from kpipe.topics import PartitionId, TopicId
+from resources.parquet_statistics import bounded_columns
 
 __all__ = [
     "COLUMNS", "COORDINATES", "DEAD_LETTERS", "HEADERS", "INSTANT", "TOPIC", "Place", "arrow", "batch", "begin", "live",
@@ -177,9 +178,9 @@ class Place(ABC):
         """Drop table `tweets`."""
 
     def file(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> StagedFile:
-        """Write a staged file."""
+        """Write a staged file, with the statistics of those that tasks write."""
         path = self.staging / f"{uuid.uuid4().hex}.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
+        pq.write_table(pa.Table.from_pylist(list(rows), schema), path, write_statistics=bounded_columns(schema))
         data = path.read_bytes()
         return StagedFile(str(path), len(data), len(rows), hashlib.sha256(data).hexdigest())
 

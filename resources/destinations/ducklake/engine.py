@@ -106,9 +106,10 @@ class DuckLakeEngine(DuckDBEngine):
         """
         try:
             sync_file_system(self.lake.data)
+            super().commit(connection)
+            self.lake.settle()
         except OSError as error:
             raise DestinationError(f"{self.lake.data}: {error.strerror or error}", "check the disk, then run it again") from error
-        super().commit(connection)
 
     def insert(self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns) -> None:
         """See `Engine`."""

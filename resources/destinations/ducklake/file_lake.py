@@ -16,7 +16,7 @@ from resources.duckdb_engine import file_engine
 from resources.duckdb_engine.file_connection import Connection, Database, FileState
 from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.sandbox import closed, literal, quote
-from resources.durable_files import make_folder
+from resources.durable_files import make_folder, sync
 
 __all__ = ["SETTINGS", "FileLake", "attach"]
 
@@ -112,6 +112,17 @@ class FileLake(Database):
     def state(self) -> FileState | None:
         """Return what changes with the file; None for SQLite, whose changes may be in a file beside it."""
         return None if self.catalog.sqlite else super().state()
+
+    def settle(self) -> None:
+        """Make a commit durable. SQLite ends it by deleting its journal, and does not sync the folder afterwards.
+
+        A power cut could bring the journal back, and with it the state before the commit (sqlite.org, PRAGMA synchronous).
+
+        Raises:
+            OSError: fsync failed.
+        """
+        if self.catalog.sqlite:
+            sync(self.catalog.path.parent)
 
     @contextmanager
     def write(self, row_bytes: int = 0, functions: bool = False) -> Iterator[Connection]:

@@ -85,6 +85,9 @@ class ServerLake:
     def state(self) -> None:
         """Return None: a server's state is not remembered."""
 
+    def settle(self) -> None:
+        """Do nothing: the server has made the commit durable (`_durable`)."""
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a connection for reading; the lake must exist."""
@@ -163,8 +166,17 @@ class ServerLake:
         if given:
             made.execute(f"CREATE SECRET kpipe (TYPE postgres, {', '.join(given)})")
             options.append("META_SECRET 'kpipe'")
-        address = conninfo.make_conninfo(**dict(self.catalog.parameters))
+        address = conninfo.make_conninfo(**{**self.catalog.parameters, **self._durable()})
         made.execute(attach(f"postgres:{address}", _NAME, self.data, options))
+
+    def _durable(self) -> dict[str, str]:
+        """Return parameters that switch on `synchronous_commit` where the server's setting is off: other values stay.
+
+        If off, a crash of the server would roll back commits that kpipe has reported.
+        """
+        with self.catalog.server.session("READ ONLY", fresh=True) as session:  # sets the value: `reset_val` is the one before
+            row = session.execute("SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'").fetchone()
+        return {"options": "-c synchronous_commit=on"} if row == ("off",) else {}
 
 
 def _short(text: str, secrets: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python val
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, BinaryIO
 
@@ -152,6 +153,18 @@ class _Shown:
         return getattr(self._original, name)
 
 
+@dataclass(frozen=True)
+class _Absent:
+    """Statistics of a column that has none: neither bounds nor a number of NULLs."""
+
+    physical_type: str
+    has_null_count: bool = False
+    min: None = None
+    max: None = None
+    min_raw: None = None
+    max_raw: None = None
+
+
 class _Footer(_Shown):
     """A footer that has bounds only where every row group has them; times are integers, as Iceberg stores them."""
 
@@ -162,6 +175,7 @@ class _Footer(_Shown):
         columns = range(meta.num_columns)
         self._bounded = [all(map(_is_bounded, (group.column(at) for group in self._groups))) for at in columns]
         self._raw = [_is_time(meta.schema.column(at)) for at in columns]
+        self._without = [not any(group.column(at).is_stats_set for group in self._groups) for at in columns]
 
     def row_group(self, number: int) -> Any:
         """Return a row group with these bounds."""
@@ -169,6 +183,8 @@ class _Footer(_Shown):
         return _Shown(group, column=lambda at: self._column(group.column(at), at))
 
     def _column(self, column: Any, at: int) -> Any:
+        if self._without[at]:  # FLOAT and DOUBLE (resources/parquet_statistics.py); pyiceberg would log a warning
+            return _Shown(column, is_stats_set=True, statistics=_Absent(column.physical_type))
         found = column.statistics
         if found is None:
             return column

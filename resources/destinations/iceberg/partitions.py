@@ -18,11 +18,12 @@ _UNITS: dict[str, Any] = {
 
 
 def parts_of(table: Table) -> tuple[Part, ...] | None:
-    """Return the table's partition columns; None: a transform that kpipe does not support (bucket, truncate)."""
+    """Return the table's partition columns; None: one has an unsupported transform (bucket, truncate), or is in a STRUCT."""
     known = {kind: unit for unit, kind in _UNITS.items()}
+    columns = {column.field_id: column.name for column in table.schema().fields}
     found = []
     for field in table.spec().fields:
-        unit, name = known.get(type(field.transform)), table.schema().find_column_name(field.source_id)
+        unit, name = known.get(type(field.transform)), columns.get(field.source_id)
         if unit is None or name is None:
             return None
         found.append(Part(name, unit))

@@ -122,7 +122,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         except FAILURES as error:
             raise self._failed(error) from None  # a chained error could show secrets in tracebacks
         unfit = {
-            "a partition transform other than identity, year, month, day or hour": parts_of(table) is None,
+            "a partition transform other than identity, year, month, day or hour of a top-level column": parts_of(table) is None,
             "a required column": any(field.required for field in table.schema().fields),
             # pyiceberg imports and calls the class that it names: writers of the table could run code here.
             f"the property {_CLASS}": _CLASS in table.properties,

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from kpipe.errors import LedgerMismatch
 from kpipe.verification.recount import Entry
 from resources.destinations.lakehouse.folder import Folder
-from resources.destinations.lakehouse.ledger_file import Item, Record, Segment, folder_of, mark
+from resources.destinations.lakehouse.ledger_file import Item, Record, Segment, folder_of, mark, missing
 from resources.destinations.ledger_rows import entry
 
-__all__ = ["entries", "extended", "find", "items"]
+__all__ = ["BatchSearch", "entries", "extended", "items", "with_letters"]
 
 _TAIL_BYTES, _TAIL_COMMITS = 64 << 10, 64  # limits of the history in a ledger file before it becomes a segment
 _FANOUT = 16  # segments of one level that are merged into one of the next
@@ -72,9 +74,45 @@ def items(folder: Folder, record: Record, newest_first: bool = False, after: int
     yield from (item for item in record.tail if item["commit"]["seq"] > after)
 
 
-def find(folder: Folder, record: Record, batch: str) -> Item | None:
-    """Return the commit of a batch; None: it is not committed. Reads the newest commits first."""
-    return next((item for item in items(folder, record, newest_first=True) if item["commit"]["batch_id"] == batch), None)
+def with_letters(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """Yield commits with dead letters until they contain `limit` letters."""
+    found = 0
+    for item in items:
+        if limit is not None and found >= limit:
+            return
+        if item["dead"]:
+            found += sum(file["rows"] for file in item["dead"])
+            yield item
+
+
+class BatchSearch:
+    """Find the commits of batches, and read each segment once: segments never change.
+
+    After a REREAD, or without lane changes, each commit is searched before it is made (`delivery: at_least_once`).
+    """
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, np.ndarray] = {}  # of the batches of each segment, by its name: 8 bytes a commit
+
+    def find(self, folder: Folder, record: Record, batch: str) -> Item | None:
+        """Return the commit of a batch; None: it is not committed. Reads the newest commits first."""
+        self._hashes = {
+            segment.name: known for segment in record.segments if (known := self._hashes.get(segment.name)) is not None
+        }
+        found = _of_batch(record.tail, batch)
+        for segment in reversed(record.segments):
+            known = self._hashes.get(segment.name)
+            if found is not None:
+                break
+            if known is None or hash(batch) in known:
+                inside = _read(folder, record.pipeline, segment)
+                self._hashes[segment.name] = np.array([hash(item["commit"]["batch_id"]) for item in inside], np.int64)
+                found = _of_batch(inside, batch)
+        return found
+
+
+def _of_batch(items: Sequence[Item], batch: str) -> Item | None:
+    return next((item for item in reversed(items) if item["commit"]["batch_id"] == batch), None)
 
 
 def _made(folder: Folder, pipeline: str, level: int, inside: Sequence[Item]) -> Segment:
@@ -87,10 +125,11 @@ def _made(folder: Folder, pipeline: str, level: int, inside: Sequence[Item]) -> 
 
 def _read(folder: Folder, pipeline: str, segment: Segment) -> Sequence[Item]:
     data = folder.read(f"{folder_of(pipeline)}/{segment.name}")
-    if data is None or mark(data) != segment.mark:
+    if data is None:
+        raise missing(folder, pipeline, segment.name)
+    if mark(data) != segment.mark:
         raise LedgerMismatch(
-            f"pipeline {pipeline}: the history in {folder.place} was changed by hand:"
-            f" {segment.name} is {'missing' if data is None else 'not written by a commit'}",
+            f"pipeline {pipeline}: the history in {folder.place} was changed by hand: {segment.name} is not written by a commit",
             "restore a backup of the folder",
         )
     found: Sequence[Item] = json.loads(gzip.decompress(data))

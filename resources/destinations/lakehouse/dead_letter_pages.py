@@ -12,6 +12,7 @@ from pyarrow import parquet
 from kpipe.batch.dead_letter_page import LetterMark, StoredLetter, of_other_ledger
 from kpipe.errors import DestinationError
 from resources.destinations.lakehouse import commit_log
+from resources.destinations.lakehouse.current_reads import at_one_version
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.table_format import State, Table
 
@@ -33,6 +34,7 @@ class PagedLetters:
     def _look(self) -> tuple[State | None, Record | None]:
         raise NotImplementedError
 
+    @at_one_version
     def letter_page(self, after: LetterMark | None, limit: int, max_bytes: int) -> Sequence[StoredLetter]:
         """Return dead letters behind a position; see `LetterPages`."""
         found, total = list[StoredLetter](), 0
@@ -45,6 +47,7 @@ class PagedLetters:
                     found.append(letter)
         return found
 
+    @at_one_version
     def letters_behind(self, after: LetterMark | None) -> int:
         """Count the dead letters behind a position; see `LetterPages`."""
         return sum(_rows(item) - passed for item, passed in self._behind(after))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -24,6 +24,7 @@ from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
+from resources.destinations.lakehouse.current_reads import READS, at_one_version
 from resources.destinations.lakehouse.dead_letter_pages import PagedLetters
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.maintenance.destination import Maintaining
@@ -38,7 +39,6 @@ from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["LakeDestination"]
 
-_LOOKS = 3  # reads of a ledger that other runs change: its file may be superseded between two reads
 _TRIED = 8  # commits that retry deleting a superseded file
 
 
@@ -67,6 +67,8 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         self.by_topic = False  # whether the pipeline has tables by topic (topics/destination.py)
         self.number = 0  # then: number of its next commit
         self.landed: Item | None = None  # the commit that was read back last
+        self._search = commit_log.BatchSearch()
+        self._sent = ""  # name of the ledger file of the last attempt
 
     def describe(self) -> str:
         """Describe format, location and table."""
@@ -108,7 +110,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             state, record = self._look()
             steps.enter("begin")
             steps.enter("ledger")  # 3
-            if record and (record.reread or not commit.changes) and self._find(record, commit) is not None:
+            if record and (record.reread or not commit.changes) and self._found(state, record, commit) is not None:
                 return None  # already committed; lanes alone would not show it
             ledger = (record.ledger if record else Ledger(self.pipeline)).after(commit.changes, commit.id)
             steps.enter("register")  # 4
@@ -124,6 +126,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             letters = self._bring([*dead, *written.letters], new.seq)
             steps.enter("history")  # 8: write the ledger file, which is not referenced yet
             pointer = records.write(self.lake.ledger, self._told(new, written.commit, letters))
+            self._sent = pointer.name
             steps.enter("before")  # 9: commit: one new version of the table
             self.lake.land(state, schema, written.brought, new, pointer)
             steps.enter("after")
@@ -204,6 +207,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             self.lake.ledger.settle(f"{self._own}/dead")
         return files
 
+    @at_one_version
     def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
         """Return the commit's sequence number if it is in the ledger, and the ledger, from a new read of the table."""
         failpoint("readback")
@@ -214,10 +218,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
         """Return the commit's sequence number if it has landed."""
-        return self._find(record, commit)
-
-    def _find(self, record: Record, commit: Commit) -> int | None:
-        self.landed = commit_log.find(self.lake.ledger, record, commit.id)
+        self.landed = self._search.find(self.lake.ledger, record, commit.id)
         return self.landed["commit"]["seq"] if self.landed is not None else None
 
     def _tidy(self) -> None:
@@ -237,7 +238,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             LedgerMismatch: the ledger is missing, or was not written by commits.
         """
         pointer = None
-        for _ in range(_LOOKS):
+        for _ in range(READS):
             state = self.lake.load()
             pointer = state.pointer(self.pipeline) if state is not None else None
             if state is None or pointer is None:
@@ -265,6 +266,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
     def _items(self, record: Record, **how: Any) -> Iterator[Item]:
         return commit_log.items(self.lake.ledger, record, **how)
 
+    @at_one_version
     def history(self) -> Sequence[Entry]:
         """Return every committed range of the pipeline, in order of commit."""
         _, record = self._look()
@@ -274,6 +276,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         """Count rows and dead letters again, at one version of the table."""
         return self.evidence().recount
 
+    @at_one_version
     def evidence(self) -> Evidence:
         """Read ledger and history, and count rows and dead letters, at one version of the table."""
         state, record = self._look()
@@ -282,13 +285,14 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         found = count_again(self.lake, self.table, self.pipeline, state, record, self._key(), self.describe())
         return Evidence(record.uid, record.ledger, commit_log.entries(self.lake.ledger, record), found)
 
+    @at_one_version
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         _, record = self._look()
         if record is None:
             return []
         events = self._notes.events() if name in ("errors", "pipelines") else []
-        newest = list(_enough(self._items(record, newest_first=True), limit)) if name == "errors" else []
+        newest = list(commit_log.with_letters(self._items(record, newest_first=True), limit)) if name == "errors" else []
         with tables.desk(self.lake.ledger, newest) as (connection, files):
             tables.lay_pipeline(connection, record, self._notes.state(), self.lake.place, len(events))
             if name in ("batches", "batches_summary"):
@@ -311,6 +315,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         """Delete the pipeline's error events and its last error; see `ErrorLog`."""
         return self._notes.clear() if self._look()[1] is not None else 0
 
+    @at_one_version
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
         """Return metadata of commits that are not published yet, oldest first."""
         return [
@@ -318,6 +323,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             for item in islice(self.waiting(), limit)
         ]
 
+    @at_one_version
     def published(self, publications: Sequence[Publication]) -> Sequence[str]:
         """Mark commits all of whose partitions were read as published; return the batches that this call marked."""
         read = partitions_by_batch(publications)
@@ -337,14 +343,3 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
             left -= 1
             if left == 0:
                 return
-
-
-def _enough(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
-    """Return commits with dead letters, newest first, until they contain `limit` letters."""
-    found = 0
-    for item in items:
-        if limit is not None and found >= limit:
-            return
-        if item["dead"]:
-            found += sum(file["rows"] for file in item["dead"])
-            yield item

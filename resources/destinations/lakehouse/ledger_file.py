@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -30,8 +30,10 @@ __all__ = [
     "folder_of",
     "lane_id",
     "mark",
+    "missing",
     "pipeline_of",
     "read",
+    "read_all",
     "write",
 ]
 
@@ -244,6 +246,36 @@ def read(folder: Folder, pipeline: str, pointer: Pointer, where: str) -> Record 
         raise _edited(pipeline, where, pointer)
     verify_checksum(record.ledger, record.seal, where)
     return record
+
+
+def read_all(folder: Folder, pointer_of: Callable[[str], Pointer | None], where: str) -> Iterator[Record]:
+    """Read the records of all pipelines that have committed to a table.
+
+    Args:
+        folder: of the table's ledgers.
+        pointer_of: returns the table's reference to a pipeline's ledger, at the version to read.
+        where: the table, for messages.
+
+    Raises:
+        LedgerMismatch, FormatTooNew: see `read`; or a record is missing: superseded (`at_one_version`), or lost.
+    """
+    for pipeline in filter(None, map(pipeline_of, folder.names(""))):
+        pointer = pointer_of(pipeline)
+        if pointer is None:
+            continue
+        record = read(folder, pipeline, pointer, where)
+        if record is None:
+            raise missing(folder, pipeline, pointer.name)
+        yield record
+
+
+def missing(folder: Folder, pipeline: str, name: str) -> LedgerMismatch:
+    """Return the error of a missing file of a pipeline's ledger. Its cause shows `at_one_version` that it may be superseded."""
+    error = LedgerMismatch(
+        f"pipeline {pipeline}: ledger file {name} is missing in {folder.place}", "restore a backup of the folder"
+    )
+    error.__cause__ = FileNotFoundError(name)
+    return error
 
 
 def write(folder: Folder, record: Record) -> Pointer:

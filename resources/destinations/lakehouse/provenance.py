@@ -18,6 +18,7 @@ from kpipe.verification.recount import Entry
 from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
+from resources.destinations.lakehouse.current_reads import at_one_version
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.row_search import Condition
 from resources.destinations.lakehouse.table_format import State, Table, is_keyed
@@ -56,11 +57,7 @@ class Lake:
 
     def others(self) -> Iterator[Record]:
         """Read the ledger files of all pipelines of the table at that version, this one included."""
-        for pipeline in filter(None, map(records.pipeline_of, self.table.ledger.names(""))):
-            pointer = self.state.pointer(pipeline)
-            found = records.read(self.table.ledger, pipeline, pointer, self.where) if pointer else None
-            if found is not None:
-                yield found
+        return records.read_all(self.table.ledger, self.state.pointer, self.where)
 
 
 def trace(lake: Lake, topic: str, partition: int, offset: int) -> Facts:
@@ -212,6 +209,7 @@ class Tracing:
     def _look(self) -> tuple[State | None, Record | None]:
         raise NotImplementedError
 
+    @at_one_version
     def trace(self, topic: str, partition: int, offset: int) -> Facts:
         """Return what is recorded about an offset; see `Traceable`."""
         lake = self._traced()
@@ -226,6 +224,7 @@ class Tracing:
         state, record = self._look()
         return self.lake.landed(state, self.pipeline, seqs) if record is not None else {}
 
+    @at_one_version
     def writers(self, table: str) -> Sequence[str]:
         """Return the pipelines that have committed to the table; see `Versioned`."""
         del table

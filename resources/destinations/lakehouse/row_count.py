@@ -28,16 +28,16 @@ def count_again(lake: Table, table: str, pipeline: str, state: State, record: Re
         record: of the pipeline.
         key: key columns; none: duplicate keys are not counted.
         where: for messages.
+
+    Raises:
+        LedgerMismatch: a file of a ledger is missing; see `at_one_version`.
     """
     mine = list(commit_log.items(lake.ledger, record))
     writers = []
     with tables.desk(lake.ledger, mine) as (connection, files):
-        for name in filter(None, map(records.pipeline_of, lake.ledger.names(""))):
-            pointer = state.pointer(name)
-            other = records.read(lake.ledger, name, pointer, where) if pointer else None
-            if other is not None:
-                writers.append(other)
-                tables.lay_commits(connection, commit_log.items(lake.ledger, other), table)
+        for other in records.read_all(lake.ledger, state.pointer, where):
+            writers.append(other)
+            tables.lay_commits(connection, commit_log.items(lake.ledger, other), table)
         tables.lay_dead_letters(connection, mine, files, lake.place)
         tables.lay_balance(connection, balance.total(writers), table)
         folded = {"_kafka_partition", "_kafka_offset", "_kafka_topic", *(name.lower() for name in key)}

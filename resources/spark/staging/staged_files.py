@@ -174,6 +174,8 @@ class StagingWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from resources.parquet_statistics import bounded_columns
+
         table = pa.concat_tables(self._taken())
         try:
             if self._writer is None:
@@ -183,7 +185,12 @@ class StagingWriter:
                 # These files live for seconds. Snappy: Zstandard makes them a third smaller in twice the time. No
                 # dictionaries: most columns have too many values, and building dictionaries doubles the time.
                 self._writer = pq.ParquetWriter(
-                    self._file, table.schema, compression="snappy", use_dictionary=False, store_schema=False
+                    self._file,
+                    table.schema,
+                    compression="snappy",
+                    use_dictionary=False,
+                    write_statistics=bounded_columns(table.schema),
+                    store_schema=False,
                 )
             self._writer.write_table(table)
         except OSError as error:

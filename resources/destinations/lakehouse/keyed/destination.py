@@ -101,6 +101,7 @@ class KeyedLakes(LakeDestination):
     def _merge(self, state: State | None, record: Record | None, schema: Any, batch: KeyedBatch) -> Written:
         lake: Deleting = self.lake
         self._close()
+        self._sent = ""
         session = self._session = MergeSession(self.cache, self.staging)
         session.begin(lake, state, state.columns if state is not None else Columns(), batch)
         begun, baseline = self._begun(session, state, record)
@@ -119,23 +120,23 @@ class KeyedLakes(LakeDestination):
             return (), 0
         held: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
         written = 0
-        for name in filter(None, map(records.pipeline_of, self.lake.ledger.names(""))):
-            pointer = state.pointer(name)
-            other = records.read(self.lake.ledger, name, pointer, self.describe()) if pointer else None
-            for item in commit_log.items(self.lake.ledger, other) if other is not None else ():
+        for other in records.read_all(self.lake.ledger, state.pointer, self.describe()):
+            for item in commit_log.items(self.lake.ledger, other):
                 written += sum(row["inserted"] - row["deleted"] for row in item["ranges"])
         return balance.moved((), {NOWHERE: Holding(), **held}), sum(item.rows for item in held.values()) - written
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
-        item = self.landed = commit_log.find(self.lake.ledger, record, commit.id)
-        if item is None or state is None:
-            return None
-        self._landed.append((state, item))
-        return int(item["commit"]["seq"])
+        seq = super()._found(state, record, commit)
+        if self.landed is not None and state is not None:
+            self._landed.append((state, self.landed))
+        return seq
 
     def _advance(self, state: State) -> None:
-        """Bring the index up to date. Best effort, the commit has landed: the next one compares the index with the table."""
-        if self._session is not None:
+        """Bring the index up to date. Best effort, the commit has landed: the next one compares the index with the table.
+
+        A commit can land after the next attempt has prepared other files. Only the ledger file shows which attempt has landed.
+        """
+        if self._session is not None and self._sent == self._before(state):
             with suppress(Exception):
                 self._session.advance(self.lake, state, self._brought)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from resources.destinations.lakehouse.data_files import Brought, cast_column, file_facts
 from resources.destinations.lakehouse.folder import Folder
+from resources.parquet_statistics import bounded_columns
 from resources.table_partitions import Values
 
 __all__ = ["renamed", "write_rows"]
@@ -44,7 +45,7 @@ def write_rows(
         name, rows = f"{stem}-{next(numbers):05}.parquet", 0
         with folder.aside() as aside:
             with aside.open("xb") as sink:
-                with pq.ParquetWriter(sink, wanted, compression="snappy") as out:
+                with pq.ParquetWriter(sink, wanted, compression="snappy", write_statistics=bounded_columns(wanted)) as out:
                     while block is not None and (not rows or sink.tell() < target):
                         columns = [cast_column(block.column(field.name), field, name) for field in wanted]
                         out.write_table(pa.table(columns, schema=wanted))

@@ -27,6 +27,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Entry, Recount, TableRecount
+from resources.destinations.lakehouse.current_reads import at_one_version
 from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.pipeline_state import Notes
@@ -178,6 +179,7 @@ class TopicLakes(TopicTracing):
         found = self.seen()
         return {found[0].topic: commit} if found else {}
 
+    @at_one_version
     def history(self) -> Sequence[Entry]:
         """Return every committed range of the pipeline, in order of commit."""
         entries = [
@@ -198,6 +200,7 @@ class TopicLakes(TopicTracing):
                 dead[name] = dead.get(name, 0) + count
         return Recount(tables, dead, by_topic=True)
 
+    @at_one_version
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         found = self.seen()
@@ -235,6 +238,7 @@ class TopicLakes(TopicTracing):
         """Delete the pipeline's error events and its last error; see `ErrorLog`."""
         return self._notes.clear() if self.seen() else 0
 
+    @at_one_version
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
         """Return metadata of commits that are not published yet, oldest first: of each batch the parts that are committed."""
         waiting: dict[tuple[int, str], dict[str, Any]] = {}

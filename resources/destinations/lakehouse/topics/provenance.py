@@ -9,6 +9,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.ledger.ledger import Ledger
 from kpipe.provenance.facts import Facts, Found, Query, Reading, RowSources, Snapshot
 from resources.destinations.lakehouse import commit_log
+from resources.destinations.lakehouse.current_reads import at_one_version
 from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.topics.seen import Seen
 
@@ -63,6 +64,7 @@ class TopicTracing:
         """Return registration id and ledger."""
         raise NotImplementedError
 
+    @at_one_version
     def trace(self, topic: str, partition: int, offset: int) -> Facts:
         """Return what is recorded about an offset; see `Traceable`."""
         found = self.seen(topic)

@@ -127,3 +127,20 @@ def test_ledger_stays_in_the_catalog(place: DuckLakePlace) -> None:
         destination.commit(batch(place, destination.ledger()[1], dict.fromkeys(range(16), end)))
     files = [path for path in place.data.rglob("*.parquet") if path.parent.name != "kpipe"]
     assert files == [] and len(registered(place)) == 48
+
+
+def test_nan_beside_numbers_in_one_file_is_found(place: DuckLakePlace) -> None:
+    destination = begun(place, 1)
+    columns = Columns.of({"d": "DOUBLE", "s": "STRUCT(f FLOAT)"})
+    batch_of_three = batch(place, destination.ledger()[1], {0: 3}, columns, {"d": 3.0, "s": {"f": 3.0}})
+    values = (3.0, float("nan"), None)
+    rows = [
+        {"d": d, "s": {"f": d}, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at} for at, d in enumerate(values)
+    ]
+    destination.commit(batch_of_three.writing(files=(place.staged(rows, columns),)))
+    assert len(registered(place)) == 1
+    for condition in ("d > 100", "d >= 4 OR d < 0", "isnan(d)", "d = 'nan'", "s.f > 100"):
+        assert place.sql(f"SELECT _kafka_offset FROM tweets WHERE {condition}") == [(1,)], condition
+    assert place.sql("SELECT _kafka_offset FROM tweets WHERE d IS NULL") == [(2,)]
+    assert place.sql("SELECT _kafka_offset FROM tweets WHERE d < 4") == [(0,)]
+    assert proof(destination).ok

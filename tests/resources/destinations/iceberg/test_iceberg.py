@@ -12,6 +12,10 @@ import pyiceberg.table
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as PyIcebergSchema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable, SchemaConflict
@@ -19,7 +23,7 @@ from kpipe.failpoints import POINTS
 from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import BIGINT, Columns, Struct
 from resources.destinations import open_destination
-from resources.destinations.iceberg.data_files import append
+from resources.destinations.iceberg.data_files import append, location
 from resources.destinations.iceberg.durable import local
 from resources.destinations.iceberg.transaction import OneAttempt
 from resources.home import Home
@@ -327,3 +331,37 @@ def test_false_conflict_leaves_the_table_readable(place: IcebergPlace, monkeypat
     monkeypatch.setattr(SqlCatalog, "commit_table", lying)
     assert destination.commit(commit).seq == 3
     assert len(place.rows()) == 25 and proof(place.open()).ok
+
+
+def test_a_table_that_is_partitioned_by_a_field_of_a_struct_is_rejected(place: IcebergPlace) -> None:
+    """kpipe computes the partitions of columns only: it would write all rows to the partition NULL."""
+    city = NestedField(3, "city", StringType(), required=False)
+    schema = PyIcebergSchema(
+        NestedField(1, "id", LongType(), required=False), NestedField(2, "address", StructType(city), required=False)
+    )
+    lake = place.lake()
+    catalog = lake._opened()
+    catalog.create_namespace_if_not_exists("default")
+    spec = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "city"))
+    catalog.create_table("default.tweets", schema, location=location(lake._table), partition_spec=spec)
+    with pytest.raises(DestinationError, match=r"not supported: a partition transform other than .* of a top-level column"):
+        begun(place, 1)
+
+
+def test_entries_have_no_bounds_of_numbers_that_may_be_nan(place: IcebergPlace, caplog: pytest.LogCaptureFixture) -> None:
+    """Iceberg's bounds leave out NaN, which is greater than every number: readers would skip the file."""
+    destination = begun(place, 1)
+    columns = Columns.of({"id": "BIGINT", "d": "DOUBLE", "s": "STRUCT(f FLOAT, n BIGINT)"})
+    rows = [{"id": at, "d": d, "s": {"f": d, "n": 1}} for at, d in enumerate((3.0, float("nan"), None))]
+    commit = batch(place, destination.ledger()[1], {0: 3}, columns, rows[0])
+    coordinates = {"_kafka_partition": 0, "_kafka_timestamp": 0}
+    file = place.staged([{**row, **coordinates, "_kafka_offset": at} for at, row in enumerate(rows)], columns)
+    destination.commit(commit.writing(files=(file,)))
+    table = place.iceberg()
+    names = {table.schema().find_field(name).field_id: name for name in ("id", "d", "s.f", "s.n")}
+    (task,) = table.scan().plan_files()
+    assert {names.get(number) for number in task.file.lower_bounds} >= {"id", "s.n"}
+    assert not {"d", "s.f"} & {names.get(number) for number in (*task.file.lower_bounds, *task.file.upper_bounds)}
+    assert {names.get(number) for number in task.file.null_value_counts} >= {"id", "s.n"} and not caplog.records
+    assert table.scan(row_filter="d is nan").to_arrow()["id"].to_pylist() == [1]
+    assert proof(destination).ok

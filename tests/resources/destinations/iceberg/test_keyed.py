@@ -27,6 +27,7 @@ from kpipe.tables.upsert import KeyRule
 from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.keyed import keyed
+from resources.destinations.lakehouse.table_format import Overtaken
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
@@ -206,6 +207,28 @@ def test_a_commit_by_others_during_a_batch_starts_it_again(place: IcebergPlace) 
     load(place, destination, 10, [3, 5, 20])
     failpoints.arm(None)
     assert texts(place) == {**{n: f"t{n}" for n in range(10)}, 3: "t10", 5: "t11", 20: "t12"} and proof(destination).ok
+
+
+def test_a_commit_that_lands_late_leaves_no_files_of_another_attempt_in_the_index(
+    place: IcebergPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks while the server still works on the COMMIT; a second attempt has prepared other files by then."""
+    destination = begun(place, RULE, 1)
+    load(place, destination, 0, [1])
+    land, sent = IcebergLake.land, list[Any]()
+
+    def late(*arguments: Any) -> None:
+        sent.append(arguments)
+        if len(sent) == 1:
+            raise Overtaken("connection lost")
+        land(*sent[0])
+        land(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergLake, "land", late)
+        load(place, destination, 1, [1, 2])
+    load(place, place.open(rule=RULE), 3, [1])
+    assert len(sent) == 2 and texts(place) == {1: "t3", 2: "t2"} and proof(destination).ok
 
 
 @pytest.mark.parametrize("damage", ["removed", "text", "zeros", "other rows", "older"])
