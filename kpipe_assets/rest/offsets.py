@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -12,7 +12,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement
 from kpipe.planning.start_offsets import moments
 from kpipe.sql import statements as s
-from kpipe.topics import Part, PartitionId, part
+from kpipe.topics import Part, PartitionId
 from kpipe_assets.rest.problems import Problem, Safe
 from kpipe_assets.rest.status import status
 from kpipe_assets.rest.worker import Worker
@@ -142,7 +142,8 @@ def router(worker: Worker) -> APIRouter:
         with worker.changing(connector):
             pipeline = _stopped(worker, connector)
             _, ledger = open_destination(pipeline, worker.home).ledger()
-            _seek(worker, pipeline, {(x.topic.name, x.partition): None for x in ledger.positions()}, reread)
+            known = {(source.topic.name, source.partition) for source in ledger.positions()}
+            _seek(worker, pipeline, _beginnings(pipeline, known) if known else {}, reread)
         return Safe({"message": _DONE.format("reset")})
 
     return routes
@@ -174,11 +175,14 @@ def _seek(worker: Worker, pipeline: Pipeline, targets: Mapping[tuple[str, int], 
     for topic, _ in targets:
         if names and topic not in names:
             raise Problem(400, f"offsets: topic {topic} is not read by this connector: expected {', '.join(names)}")
-    begins = [key for key, offset in targets.items() if offset is None]
+    begins = {key for key, offset in targets.items() if offset is None}
+    beginnings = _beginnings(pipeline, begins) if begins else {}
+    for topic, number in sorted(begins - beginnings.keys()):
+        raise Problem(400, f"offsets: partition {number} of topic {topic} does not exist")
     moves: dict[Part, int] = {
-        f"{topic}:{number}" if multi else number: offset for (topic, number), offset in targets.items() if offset is not None
+        f"{topic}:{number}" if multi else number: beginnings[topic, number] if offset is None else offset
+        for (topic, number), offset in targets.items()
     }
-    moves |= _beginnings(pipeline, begins, multi) if begins else {}
     if not moves:
         return
     try:
@@ -189,17 +193,14 @@ def _seek(worker: Worker, pipeline: Pipeline, targets: Mapping[tuple[str, int], 
         raise
 
 
-def _beginnings(pipeline: Pipeline, wanted: Iterable[tuple[str, int]], multi: bool) -> dict[Part, int]:
-    """Return where `source.start` begins these partitions."""
+def _beginnings(pipeline: Pipeline, wanted: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Return where `source.start` begins those of the partitions that exist and that the definition reads."""
     from resources.sources.open_source import topics_of
 
     topics = topics_of(pipeline)
     snapshot = topics.snapshot()
-    existing = {(source.topic.name, source.partition): source for source in snapshot.partitions}
-    sources = []
-    for key in wanted:
-        if key not in existing:
-            raise Problem(400, f"offsets: partition {key[1]} of topic {key[0]} does not exist")
-        sources.append(existing[key])
+    sources = [source for source in snapshot.partitions if (source.topic.name, source.partition) in wanted]
     starts = moments(pipeline.source.start, topics, snapshot, sources, "source.start")
-    return {part(source, multi): starts.get(source, snapshot.partitions[source].log_start) for source in sources}
+    return {
+        (source.topic.name, source.partition): starts.get(source, snapshot.partitions[source].log_start) for source in sources
+    }

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
+from kpipe_assets.rest import offsets as positions_api
+from kpipe_assets.rest.worker import Worker
+from resources.sources import open_source
 from tests.kpipe_assets.rest.client import Client
 
 
@@ -115,6 +122,29 @@ def test_wrong_offsets_are_named_in_the_words_of_connect(api: Client, body: obje
     api.create()
     answer = api.ask("PATCH", "/connectors/orders/offsets", body)
     assert (answer.status, words in answer.message) == (400, True), answer
+
+
+@pytest.mark.parametrize("fields", [{"source.topics": "a,b"}, {"source.topics": "a"}, {"source.topic_pattern": "a|b"}])
+def test_offsets_are_reset_after_a_topic_was_removed(
+    api: Client, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]
+) -> None:
+    """The ledger keeps the positions of topics and partitions that the pipeline does not read any more."""
+    api.create(**{"source.topic": None, **fields})
+    ids = {name: PartitionId(TopicId("c", name, name), 0) for name in "abc"}
+    positions = {**dict.fromkeys(ids.values(), 9), PartitionId(ids["a"].topic, 7): 9}
+    read = [ids[name] for name in "ab" if fields != {"source.topics": "a"} or name == "a"]
+    snapshot = TopicSnapshot({source: PartitionState(3, 9, 9) for source in read})
+    ledger = SimpleNamespace(positions=lambda: positions)
+    executed: list[Any] = []
+    monkeypatch.setattr(positions_api, "open_destination", lambda *_: SimpleNamespace(ledger=lambda: (0, ledger)))
+    monkeypatch.setattr(open_source, "topics_of", lambda _: SimpleNamespace(snapshot=lambda: snapshot))
+    monkeypatch.setattr(Worker, "execute", lambda _, statement: executed.append(statement))
+    answer = api.ask("DELETE", "/connectors/orders/offsets")
+    assert answer.status == 200, answer
+    ((setting,),) = [statement.changes for statement in executed]
+    assert setting.to == ({0: 3} if len(read) == 1 else {"a:0": 3, "b:0": 3})
+    missing = {"offsets": [{"partition": {"kafka_topic": "a", "kafka_partition": 7}, "offset": None}]}
+    assert "partition 7 of topic a does not exist" in api.ask("PATCH", "/connectors/orders/offsets", missing).message
 
 
 def test_offsets_are_changed_only_when_stopped(api: Client) -> None:
