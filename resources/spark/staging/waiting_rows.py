@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from resources.spark.staging.staged_files import StagingWriter
+from typing import Protocol
 
 __all__ = ["WaitingRows"]
 
 _BYTES = 64 << 20
+
+
+class Writer(Protocol):
+    """A writer of row groups."""
+
+    def flush(self) -> None:
+        """Write the rows in memory as a row group, and drop them (`WaitingRows.drop`)."""
 
 
 class WaitingRows:
@@ -21,9 +25,9 @@ class WaitingRows:
 
     def __init__(self, most: int = _BYTES) -> None:
         self._most, self._total = most, 0
-        self._sizes: dict[StagingWriter, int] = {}
+        self._sizes: dict[Writer, int] = {}
 
-    def add(self, writer: StagingWriter, size: int) -> None:
+    def add(self, writer: Writer, size: int) -> None:
         """Count rows that wait in a writer; may write some.
 
         Raises:
@@ -38,6 +42,6 @@ class WaitingRows:
                 break
             largest.flush()
 
-    def drop(self, writer: StagingWriter) -> None:
+    def drop(self, writer: Writer) -> None:
         """Count nothing for a writer: its rows do not wait any more."""
         self._total -= self._sizes.pop(writer, 0)
