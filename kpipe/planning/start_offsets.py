@@ -147,12 +147,11 @@ def moments(
     if not sources or wanted is None or wanted == "earliest":
         return {}
     if wanted == "latest":
-        for source in sources:
-            if not states[source].settled:
-                raise ReadStalled(
-                    f"{name}: {source}: open transactions may still add records below {states[source].high}",
-                    "run it again when they have ended; or write an offset instead of LATEST",
-                )
+        for moving in (source for source in sources if not states[source].settled):
+            raise ReadStalled(
+                f"{name}: {moving}: open transactions may still add records below {states[moving].high}",
+                "run it again when they have ended; or write an offset instead of LATEST",
+            )
         return {s: states[s].end for s in sources}
     if isinstance(wanted, Timestamp):
         found = topics.offsets_at(wanted, snapshot)

@@ -243,8 +243,8 @@ def _flat(model: type[BaseModel], fields: Mapping[str, Any], prefix: str) -> Ite
         inner = model_of(annotation)
         if not isinstance(value, Mapping) or not value:
             # A text that is not JSON is one item where the field takes a text, too.
-            has_commas = isinstance(value, list) and (len(value) == 1 or not _takes_text(annotation))
-            yield key, _listed(value) if has_commas else _text(value)
+            has_commas = not _takes_text(annotation) or (isinstance(value, list) and len(value) == 1)
+            yield key, _listed(value) if isinstance(value, list) and has_commas else _text(value)
         elif inner is not None and value and all(_field(inner, part) is not None for part in value):
             yield from _flat(inner, value, f"{key}.")
         else:

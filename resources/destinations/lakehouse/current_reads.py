@@ -11,7 +11,8 @@ from kpipe.errors import DestinationBusy, LedgerMismatch
 __all__ = ["READS", "at_one_version"]
 
 READS = 3  # of a ledger that other runs change
-_Arguments, _Result = ParamSpec("_Arguments"), TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def at_one_version(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

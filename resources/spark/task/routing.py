@@ -154,7 +154,11 @@ def write_routed(job: JobSpec, reader: RangeReader, output: RangeOutput) -> dict
         if tombstones:
             output.tombstones(block)
         data = Payloads.of_array(held.column("line"))
-        for start, end, divided in in_parts(len(data), lambda start, end, data=data: router.divide(data.part(start, end))):
+
+        def divide(start: int, end: int, data: Payloads = data) -> Divided:
+            return router.divide(data.part(start, end))
+
+        for start, end, divided in in_parts(len(data), divide):
             _write(divided, held.part(start, end), router, output)
     return router.found()
 
