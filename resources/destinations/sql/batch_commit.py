@@ -155,7 +155,7 @@ def write_rows(
 
 
 def _write_duplicates(
-    store: Store, connection: Connection, part: StagedTable, counts: Mapping[ByLane, Counts], events: int, steps: Steps
+    store: Store, connection: Connection, part: StagedTable, counts: Mapping[ByLane, Counts], events: int
 ) -> int:
     """Insert the duplicates of a table as dead letters, and return their number. The next table's merge forgets them.
 
@@ -164,7 +164,6 @@ def _write_duplicates(
     """
     found = total(counts.values()).dead_letters - total(part.commit.only.counts.values()).dead_letters
     if found:
-        steps.enter("dead_letters")
         inserted = store.engine.insert_duplicates(connection, part.commit, events)
         history_tables.check_set_aside(part.commit, found, inserted)
     return found
@@ -208,7 +207,7 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         landed, numbered = list[Mapping[ByLane, Counts]](), events + commit.totals.dead_letters
         for exists, part in zip(there, parts, strict=False):
             counts = write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts
-            numbered += _write_duplicates(store, connection, part, counts, numbered, steps)
+            numbered += _write_duplicates(store, connection, part, counts, numbered)
             landed.append(counts)
         done = commit.settled(landed)
         row_rejections.check_limit(store.pipeline, [table.rule for table in store.tables], before, commit, done)
