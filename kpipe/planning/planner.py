@@ -215,15 +215,15 @@ def plan(
             continue
         unfinished = [lane for lane in ledger.of(source) if not lane.finished]
         lanes += len(unfinished)
-        ready.append([step for step in (_step(ledger, lane, state, limits) for lane in unfinished) if step is not None])
+        if steps := [step for step in (_step(ledger, lane, state, limits) for lane in unfinished) if step is not None]:
+            ready.append(steps)
         for lane in unfinished:
             end = state.high if lane.end is None else min(lane.end, state.high)
             waiting += max(0, end - max(lane.next, state.end))
-    ready = [steps for steps in ready if steps]
     if ready:
         turns = _turns(len(ready), limits)
-        steps = [_first(each, turn // turns) for each in ready]
-        return Batch(batch_id, ledger.pipeline, _within(_fair(steps, limits.partitions, turn), limits.total, turn))
+        chosen_steps = [_first(each, turn // turns) for each in ready]
+        return Batch(batch_id, ledger.pipeline, _within(_fair(chosen_steps, limits.partitions, turn), limits.total, turn))
     if snapshot.appearing and snapshot.partitions:
         return Idle("open_transaction" if waiting else "caught_up", waiting)
     if not lanes:

@@ -68,7 +68,7 @@ def test_a_grandchild_that_holds_stdout_does_not_hang_the_run(dies: Check) -> No
 
 
 def test_a_grandchild_that_could_still_write_is_an_error_unless_outputs_are_counted(dies: Check) -> None:
-    """Of a filter nobody knows how much it would have written."""
+    """The number of outputs of a filter is not known in advance."""
     out: list[bytes] = []
     with pytest.raises(TransformFailed, match=r"kept its stdout open for 0\.3 s more.*>/dev/null"):
         collect(shell("(sleep 3600; echo late) & echo $!"), out)

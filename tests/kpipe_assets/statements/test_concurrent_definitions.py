@@ -25,7 +25,7 @@ FIELDS: dict[str, Any] = {
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(seek, "validate", lambda *_, **__: [])  # brokers where nobody listens
+    monkeypatch.setattr(seek, "validate", lambda *_, **__: [])  # no broker is running
     made = Home.at(tmp_path / "home")
     made.save(Pipeline.model_validate(FIELDS))
     return made

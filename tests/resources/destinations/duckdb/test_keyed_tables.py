@@ -33,7 +33,7 @@ def load(place: DuckDBPlace, destination: Destination, writes: Sequence[Write], 
 
 @pytest.mark.parametrize("name", ["replace", "update", "ignore"])
 def test_columns_in_another_case_are_filled(place: DuckDBPlace, name: str) -> None:
-    """A table may be made again by hand between staging and commit."""
+    """A user may recreate the table between staging and commit."""
     place.sql(f'CREATE TABLE tweets (ID BIGINT, "Text" VARCHAR, N BIGINT, {COORDINATES})')
     destination = begun(place, RULES[name], 1)
     load(place, destination, [Write(0, 0, 1, "a"), Write(0, 1, 2, "b")], RULES[name])
