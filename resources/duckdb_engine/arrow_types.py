@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -37,47 +37,42 @@ _TEXT = {"DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID", "BLOB"
 
 def wire_type(kind: Type) -> pa.DataType:
     """Return the Arrow type that the JSON reader returns for a column; text for types that JSON does not have."""
+    return _arrow_type(kind, _wire_scalar)
+
+
+def with_bytes(kind: Type) -> pa.DataType:
+    """Return the wire type of a nested column with its BLOBs as bytes; their text is UTF-8, and no notation of bytes."""
+    return _arrow_type(kind, lambda scalar: pa.binary() if scalar == BLOB else _wire_scalar(scalar))
+
+
+def carried(kind: Type) -> pa.DataType:
+    """Return the Arrow type that a reader with a typed schema returns: as staged, but JSON as bytes."""
+    return _arrow_type(kind, lambda scalar: pa.binary() if scalar == JSON else _staged_scalar(scalar))
+
+
+def staged_type(kind: Type) -> pa.DataType:
+    """Return the Arrow type of a column in a staged file. JSON, UUID and HUGEINT are validated text."""
+    return _arrow_type(kind, _staged_scalar)
+
+
+def _arrow_type(kind: Type, of_scalar: Callable[[Scalar], pa.DataType]) -> pa.DataType:
+    """Return the Arrow type of a column whose scalars, at any depth, have the Arrow types that `of_scalar` returns."""
     if isinstance(kind, Struct):
-        return pa.struct([(name, wire_type(item)) for name, item in kind.fields])
+        return pa.struct([(name, _arrow_type(item, of_scalar)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
-        return pa.list_(wire_type(kind.item))
+        return pa.list_(_arrow_type(kind.item, of_scalar))
     if isinstance(kind, MapOf):
-        return pa.map_(pa.string(), wire_type(kind.item))
+        return pa.map_(pa.string(), _arrow_type(kind.item, of_scalar))
+    return of_scalar(kind)
+
+
+def _wire_scalar(kind: Scalar) -> pa.DataType:
     if kind.name == "FLOAT":  # read as DOUBLE, so that the cast detects values out of range
         return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
 
 
-def with_bytes(kind: Type) -> pa.DataType:
-    """Return the wire type of a nested column with its BLOBs as bytes; their text is UTF-8, and no notation of bytes."""
-    if isinstance(kind, Struct):
-        return pa.struct([(name, with_bytes(item)) for name, item in kind.fields])
-    if isinstance(kind, ListOf):
-        return pa.list_(with_bytes(kind.item))
-    if isinstance(kind, MapOf):
-        return pa.map_(pa.string(), with_bytes(kind.item))
-    return pa.binary() if kind == BLOB else wire_type(kind)
-
-
-def carried(kind: Type) -> pa.DataType:
-    """Return the Arrow type that a reader with a typed schema returns: as staged, but JSON as bytes."""
-    if isinstance(kind, Struct):
-        return pa.struct([(name, carried(item)) for name, item in kind.fields])
-    if isinstance(kind, ListOf):
-        return pa.list_(carried(kind.item))
-    if isinstance(kind, MapOf):
-        return pa.map_(pa.string(), carried(kind.item))
-    return pa.binary() if kind == JSON else staged_type(kind)
-
-
-def staged_type(kind: Type) -> pa.DataType:
-    """Return the Arrow type of a column in a staged file. JSON, UUID and HUGEINT are validated text."""
-    if isinstance(kind, Struct):
-        return pa.struct([(name, staged_type(item)) for name, item in kind.fields])
-    if isinstance(kind, ListOf):
-        return pa.list_(staged_type(kind.item))
-    if isinstance(kind, MapOf):
-        return pa.map_(pa.string(), staged_type(kind.item))
+def _staged_scalar(kind: Scalar) -> pa.DataType:
     decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
     if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
