@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import urllib3
 
 from resources.dev_broker import kafka_jars
+from tests.archives import unpack
 from tests.ports import free_port
 from tests.registry import register
 
@@ -108,8 +108,7 @@ def install() -> None:
         found = kafka_jars._sha256(archive)
         if found != _SHA256:
             raise SystemExit(f"{archive.name} has sha256 {found}, expected is {_SHA256}")
-        with tarfile.open(archive) as file:
-            file.extractall(Path(scratch) / "made", filter="data")
+        unpack(archive, Path(scratch) / "made")
         (Path(scratch) / "made").rename(_FOLDER)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from kpipe.errors import KpipeError
 from resources.java import JavaHome
 from resources.spark.cluster import python_environment
 from resources.spark.cluster.python_environment import Packed
+from tests.archives import unpack
 from tests.cluster.cluster import Cluster, build, default_base, find, wait
 from tests.cluster.following import executors
 from tests.cluster.hosts import Network, obstacle
@@ -67,8 +67,7 @@ def python(cluster: Cluster, packed: Packed) -> Path:
     """The same, unpacked once where all workers see it: runs start without unpacking it on each."""
     place = cluster.shared / f"environment-{packed.holds}"
     if not place.exists():
-        with tarfile.open(packed.path) as archive:
-            archive.extractall(place, filter="tar")
+        unpack(packed.path, place, "tar")
     return place / "bin" / "python3"
 
 

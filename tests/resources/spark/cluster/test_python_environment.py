@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 from resources.spark.cluster.python_environment import code
 from resources.spark.jvm.spark_settings import settings
+from tests.archives import unpack
 
 # Nothing but the archive may answer: an editable installation is a finder that `sys.meta_path` holds.
 IMPORT = """
@@ -23,8 +23,7 @@ for name in sys.argv[2:]:
 
 def test_workers_can_import_what_a_task_needs_from_the_archive(tmp_path: Path) -> None:
     unpacked = tmp_path / "unpacked"
-    with tarfile.open(code(tmp_path)) as archive:
-        archive.extractall(unpacked, filter="data")
+    unpack(code(tmp_path), unpacked)
     daemon = settings(tmp_path, "local[1]")["spark.python.daemon.module"]
     names = ["kpipe", "transforms.process", "resources.spark.task.range_task", daemon]
     done = subprocess.run([sys.executable, "-I", "-c", IMPORT, unpacked, *names], capture_output=True, text=True, check=False)
