@@ -154,7 +154,11 @@ class Oracle:
             fresh = {(p, at): key // STEP for p, at, key in after.rows()}
             for p, start, end in ranges:
                 mine = {at: fresh[p, at] for at in range(start, end) if (p, at) in fresh}
-                below = max((at for q, at in known if q == p and start - NEAR <= at < start), default=None)
+                # What an operator has skipped ends what a range continues, also if rows below it land after that decision.
+                skipped = max(
+                    (lane[3] or 0 for lane in old if lane[0] == p and lane[4] == "skipped" and lane[1] < start), default=0
+                )
+                below = max((at for q, at in known if q == p and max(start - NEAR, skipped) <= at < start), default=None)
                 if mine and below is not None and generation(after.cuts[p], below, min(mine.items())[1]) not in known[p, below]:
                     found.append(f"cut: {kind} begins at {p}:{start}, behind records of another log")
                 for seen in (known, ever):
