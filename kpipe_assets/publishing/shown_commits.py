@@ -29,7 +29,7 @@ class Shown:
     end: int = -1
 
     def is_commit(self, seq: int, batch: str) -> bool:
-        """Return whether it is this commit. Numbers alone do not tell: they begin again in another ledger."""
+        """Return whether it is this commit. Its number is not enough: numbers begin again in another ledger."""
         return self.seq == seq and self.batch in ("", batch)
 
 
