@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus fuse s3 gcs azure lakes cdc ducklake yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb mysql prometheus fuse s3 gcs azure lakes cdc ducklake yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -163,6 +163,10 @@ registry: install ## Apicurio, a schema registry for the tests, into .venv (else
 
 mariadb: ## MariaDB, which tests start in folders of their own (as root on Debian; else one line says why not)
 	$(call debian,PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null,mariadb-server,MariaDB,that destination is not tested -> install mariadb-server)
+
+# Only for tests. Debian's stable suites have no MySQL; nothing is installed into the system.
+mysql: install ## MySQL from Debian's unstable packages, for the tests, into .venv (else one line says why not)
+	@$(PY) -m tests.servers.mysql_packages || echo "WARNING: no MySQL: its destination is tested with MariaDB -> run 'make mysql' again" >&2
 
 prometheus: ## Prometheus and promtool, which check metrics, rules and dashboard (as root on Debian; else one line says why not)
 	$(call debian,command -v prometheus >/dev/null && command -v promtool >/dev/null,prometheus,Prometheus,rules and dashboard are not tested -> install prometheus)

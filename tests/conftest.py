@@ -30,13 +30,14 @@ from tests.servers.azure import AzureServer
 from tests.servers.brokers import running
 from tests.servers.gcs import GcsServer
 from tests.servers.mariadb import MariaServer
+from tests.servers.mysql import MySQLServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.rest import RestServer
 from tests.servers.s3 import S3Server
 
 # A test of these marks, or with these fixtures, takes as long as so many others, roughly.
 _COSTS = {"slow": 60, "spark": 40, "heavy": 20, "broker": 10}
-_COSTS_OF_FIXTURES = {"site": 40, "place": 10, "brokers": 10, "mariadb": 10, "postgres": 10}
+_COSTS_OF_FIXTURES = {"site": 40, "place": 10, "brokers": 10, "mariadb": 10, "mysql": 10, "postgres": 10}
 
 # `make install` makes one archive for all homes. Where it could not, tests must not make one for each of theirs.
 if not class_archive.installed().is_dir():
@@ -65,7 +66,10 @@ _FAST_PATHS = (
     *("test_architecture.py", "test_docs.py", "test_wheel.py"),
 )
 _NOT_FAST_MARKS = {"broker", "chaos", "heavy", "slow", "spark"}
-_NOT_FAST_FIXTURES = {"apicurio", "azure", "gcs", "java", "mariadb", "postgres", "rest", "running_broker", "s3", "store_server"}
+_NOT_FAST_FIXTURES = {
+    "apicurio", "azure", "gcs", "java", "mariadb", "mysql",
+    "postgres", "rest", "running_broker", "s3", "store_server",
+}  # fmt: skip
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
@@ -258,6 +262,13 @@ def rest() -> Iterator[RestServer]:
 def mariadb() -> Iterator[MariaServer]:
     """A real MariaDB server of the session."""
     with MariaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQLServer]:
+    """A real MySQL server of the session."""
+    with MySQLServer() as server:
         yield server
 
 

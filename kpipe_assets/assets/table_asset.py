@@ -25,6 +25,7 @@ from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
 from kpipe_assets.publishing.metadata import nothing_new, of_dead_letter_topic, of_table, of_work, rarer, run_cost
+from kpipe_assets.publishing.newest_commits import newest_commits
 from kpipe_assets.publishing.publisher import Publisher, materializations
 from kpipe_assets.runs.dead_letter_topic import last_written
 from kpipe_assets.runs.handover import Turn
@@ -205,8 +206,8 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
                 shown_at = now
                 since.log(context)
                 with publisher.waiting() as assets:
-                    for asset, events in assets.items():
-                        events |= _unchanged(silent - set(events), run, publisher, asset)
+                    for at, (asset, events) in enumerate(assets.items()):
+                        events |= _unchanged(silent - set(events), run, publisher, at)
                         publish_in_run(context, materializations(asset, events))
                     silent.clear()
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
@@ -227,14 +228,21 @@ def _audited(context: dg.AssetExecutionContext, run: Run) -> bool:
     return True
 
 
-def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.AssetKey) -> dict[str, dict[str, Any]]:
-    """Build events of partitions without new records."""
+def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, at: int) -> dict[str, dict[str, Any]]:
+    """Build events of partitions without new records in one of the tables.
+
+    If Dagster shows more than the ledger has, as after a backup was restored, the newest commits are those of the ledger.
+    """
     if not keys:
         return {}
-    uid, ledger = run.destination.ledger()
-    multi_topic = run.pipeline.source.multi_topic
+    asset, multi_topic, ledger = publisher.keys[at], run.pipeline.source.multi_topic, run.destination.ledger()[1]
     positions = {str(part(source, multi_topic)): offset for source, offset in ledger.positions().items()}
-    return {key: nothing_new(positions.get(key, 0), shown, uid) for key, shown in publisher.shown(keys, asset).items()}
+    shown = publisher.shown(keys, asset)
+    newest = {key: (last.seq, last.batch) for key, last in shown.items()}
+    if any(last.seq > ledger.seq or last.end > positions.get(key, 0) for key, last in shown.items()):
+        known = newest_commits(run.pipeline, run.destination, asset.path[-1], first=at == 0)
+        newest = {key: (known[key].seq, known[key].batch) if key in known else (0, "") for key in keys}
+    return {key: nothing_new(positions.get(key, 0), *newest[key]) for key in newest}
 
 
 def _closing(
@@ -247,7 +255,7 @@ def _closing(
     keys = context.partition_keys  # read once: each access reads all keys from Dagster's database
     with publisher.waiting() as assets:
         for at, (asset, events) in enumerate(assets.items()):
-            events |= _unchanged(set(keys) - set(events), run, publisher, asset)
+            events |= _unchanged(set(keys) - set(events), run, publisher, at)
             describe(context, asset, {key: events.pop(key) for key in keys})
             # Partitions outside of this run may have unpublished commits, too.
             publish_events(context.instance, materializations(asset, events))

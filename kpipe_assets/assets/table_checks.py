@@ -24,6 +24,7 @@ from kpipe_assets.assets.audit_checks import audit_results, audit_specs
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.topic_table_assets import topic_table_key, topics_with_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
+from kpipe_assets.publishing.newest_commits import newest_commits
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.proof import Proof, known_ledger, proof
 from resources.home import Home
@@ -213,25 +214,17 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}
-    newest, before, several = dict[str, tuple[int, int]](), dict[str, str](), pipeline.source.multi_topic
-    for row in destination.view("targets" if at else "batches"):
-        # Commits from before an edit of `into.table` were published for another asset.
-        if not pipeline.into.is_template and str(row.get("target_table") or asset.path[-1]).lower() != asset.path[-1].lower():
+    newest = newest_commits(pipeline, destination, asset.path[-1], first=at == 0)
+    problems, published = [], publisher.shown({*newest, *(last.former_key for last in newest.values())})
+    for number, last in sorted(newest.items(), key=lambda item: in_order(item[0])):
+        shown = published[number]
+        # Commits from before an edit of `topic` to `topics` were published by the key that the partition had.
+        if number in waiting or any(published[key].is_commit(last.seq, last.batch) for key in (number, last.former_key)):
             continue
-        if not several and row["topic"] not in pipeline.source.names:  # before an edit of `topics` to `topic`
-            continue
-        names = (str(row["batch_source_partition_id"]), f"{row['topic']}:{row['batch_source_partition_id']}")
-        number, seq = names[several], int(row["seq"])
-        if seq > newest.get(number, (0, 0))[0]:
-            newest[number], before[number] = (seq, int(row["batch_latest_offset"])), names[not several]
-    problems, published = [], publisher.shown({*newest, *before.values()})
-    for number, (seq, end) in sorted(newest.items(), key=lambda item: in_order(item[0])):
-        # Commits from before an edit of `topic` to `topics` were published by the name that the partition had.
-        shown = seq if published[before[number]] == seq else published[number]
-        if shown > seq:
-            problems.append(f"partition {number}: Dagster shows commit {shown}, the ledger's last is {seq} (offset {end})")
-        elif shown < seq and number not in waiting:
-            problems.append(f"partition {number}: commit {seq} (to offset {end}) is marked as published, Dagster shows {shown}")
+        problems.append(
+            f"partition {number}: commit {last.seq} (batch {last.batch}, to offset {last.end}) is marked as published, "
+            f"Dagster shows commit {shown.seq}" + (f" (batch {shown.batch})" if shown.batch else "")
+        )
     summary = "; ".join(problems) or f"{len(newest)} partitions agree"
     if waiting and not problems:
         summary += f"; {len(waiting)} not published yet"

@@ -7,7 +7,6 @@ their own: they are the topics that the home has seen when Dagster loads the def
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -19,7 +18,7 @@ from kpipe.tables.topic_tables import TopicTables, table_of_topic
 from kpipe_assets.assets.topic_asset import partitions, topic_key, topic_names
 from kpipe_assets.publishing.events import publish_events
 from kpipe_assets.publishing.metadata import ROWS, column_lineage, column_schema, of_publications
-from kpipe_assets.publishing.shown_commits import shown_commits
+from kpipe_assets.publishing.shown_commits import shown_commits, without_shown
 from resources.home import Home
 
 __all__ = ["publish_topic_tables", "topic_table_key", "topic_table_specs", "topics_with_tables"]
@@ -81,13 +80,11 @@ def publish_topic_tables(
     events: list[dg.AssetMaterialization | dg.AssetObservation] = []
     names = sorted(by_topic)
     rows = destination.rows_of_tables() if names else {}
-    ledger = cache(destination.ledger)  # of all tables: read once
     columns = destination.columns_of([table_of_topic(pipeline, topic) for topic in names])
     for topic, known in zip(names, columns, strict=True):
         asset = topic_table_key(pipeline, topic)
-        shown = shown_commits(instance, asset, {key for item in by_topic[topic] for key in item.metadata}, ledger)
-        left = [_after(item, shown) for item in by_topic[topic]]
-        found = of_publications(left, ledger()[0])
+        shown = shown_commits(instance, asset, {key for item in by_topic[topic] for key in item.metadata})
+        found = of_publications(without_shown(by_topic[topic], shown))
         for at, (key, metadata) in enumerate(sorted(found.items(), key=lambda item: int(item[0])), 1):
             table: dict[str, Any] = {ROWS: rows.get(asset.path[-1], 0)}
             if at == len(found) and known is not None:
@@ -96,8 +93,3 @@ def publish_topic_tables(
             events.append(dg.AssetMaterialization(asset, partition=key, metadata={**metadata, **table}))
     publish_events(instance, events)
     return len(events)
-
-
-def _after(publication: Publication, shown: dict[str, int]) -> Publication:
-    left = {key: item for key, item in publication.metadata.items() if publication.seq > shown.get(key, 0)}
-    return Publication(publication.batch, publication.seq, left)

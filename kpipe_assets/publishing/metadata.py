@@ -15,9 +15,10 @@ from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, PartitionState, parts
 
 __all__ = [
+    "END",
     "HIGH",
+    "LAST_BATCH",
     "LAST_SEQ",
-    "LEDGER",
     "RECORD",
     "ROWS",
     "column_lineage",
@@ -37,8 +38,10 @@ __all__ = [
 
 #: Sequence number of the newest commit in an event. Commits up to it are published.
 LAST_SEQ = "kpipe/last_seq"
-#: Registration id of the ledger whose commits an event contains: numbers of commits begin again in another one.
-LEDGER = "kpipe/ledger"
+#: Batch id of that commit: numbers of commits begin again in another ledger, and after a backup was restored.
+LAST_BATCH = "kpipe/last_batch"
+#: Next offset to read after an event.
+END = "kpipe/end_offset"
 #: High watermark of an observation. A sensor publishes a partition again when it changes.
 HIGH = "kpipe/high_watermark"
 #: Rows of the whole table, whatever the event's partition: Dagster's own key.
@@ -72,7 +75,7 @@ def of_one(publications: Sequence[Publication], tables: Sequence[str], table: st
     return result
 
 
-def of_publications(publications: Sequence[Publication], ledger: str) -> dict[str, dict[str, Any]]:
+def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
     """Combine commits to the metadata of one event for each partition.
 
     End offsets are exclusive. Counts and bytes are sums. `lag` is that of the newest commit, to the high watermark at its
@@ -80,13 +83,12 @@ def of_publications(publications: Sequence[Publication], ledger: str) -> dict[st
 
     Args:
         publications: in commit order.
-        ledger: registration id of their ledger.
     """
     by_partition: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for publication in publications:
         for key, item in publication.metadata.items():
             by_partition.setdefault(key, []).append((publication.seq, item))
-    return {key: {**_event(items), LEDGER: ledger} for key, items in by_partition.items()}
+    return {key: _event(items) for key, items in by_partition.items()}
 
 
 def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -110,14 +112,14 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     ]
     return {
         "kpipe/start_offset": int(items[0][1]["start_offset"]),
-        "kpipe/end_offset": int(last["end_offset"]),
+        END: int(last["end_offset"]),
         **{f"kpipe/{name}": value for name, value in sums.items()},
         "kpipe/lag": int(last["lag"]),
         "kpipe/rows_per_second": round(sums["rows"] / seconds, 1) if seconds else float(last["rows_per_second"]),
         **cost(cores, sums["rows"], sums["bytes"]),
         "kpipe/batches": len(items),
         LAST_SEQ: items[-1][0],
-        "kpipe/last_batch": str(last["batch"]),
+        LAST_BATCH: str(last["batch"]),
         "kpipe/ranges": dg.MetadataValue.table(ranges),
         **({"kpipe/lookups": dg.MetadataValue.json(last["lookups"])} if "lookups" in last else {}),
     }
@@ -156,24 +158,24 @@ def _rates(core_seconds: float, rows: int, size: int) -> tuple[float, float]:
     return round(rows / core_seconds, 1), round(size / 1e6 / core_seconds, 3)
 
 
-def nothing_new(offset: int, last_seq: int, ledger: str) -> dict[str, Any]:
+def nothing_new(offset: int, seq: int, batch: str) -> dict[str, Any]:
     """Build the event of a partition without new records: the same metadata with zeros, so that plots have no gap.
 
     Args:
         offset: the next offset to read.
-        last_seq: the newest commit of the partition that Dagster shows.
-        ledger: registration id of its ledger.
+        seq: number of the partition's newest commit; 0: none.
+        batch: its batch id.
     """
     zeros = {f"kpipe/{name}": 0 for name in _SUMMED}
     return {
         "kpipe/start_offset": offset,
-        "kpipe/end_offset": offset,
+        END: offset,
         **zeros,
         "kpipe/rows_per_second": 0.0,
         **cost(0.0, 0, 0),
         "kpipe/batches": 0,
-        LAST_SEQ: last_seq,
-        LEDGER: ledger,
+        LAST_SEQ: seq,
+        LAST_BATCH: batch,
     }
 
 

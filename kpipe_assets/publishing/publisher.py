@@ -4,7 +4,7 @@ Ledger and Dagster have no common transaction, so the order is fixed and each st
 
     1. take the home's publishing lock        one publisher at a time; a crash releases it
     2. read unpublished commits from the ledger
-    3. skip commits in the event log: every event contains its ledger and the sequence number of its newest commit
+    3. skip commits in the event log: every event contains number and batch id of its newest commit
     4. store the events
     5. mark what was read as published
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -26,7 +25,7 @@ from kpipe.interfaces import Destination, Publication
 from kpipe.topics import in_order
 from kpipe_assets.publishing.events import publish_events
 from kpipe_assets.publishing.metadata import ROWS, of_one, of_publications, of_table
-from kpipe_assets.publishing.shown_commits import shown_commits
+from kpipe_assets.publishing.shown_commits import Shown, shown_commits, without_shown
 from kpipe_assets.telemetry.run_log import log_publications
 from resources.home import Home
 
@@ -61,7 +60,7 @@ class Publisher:
     ) -> None:
         self.keys = [key] if isinstance(key, dg.AssetKey) else list(key)
         self._instance, self._destination, self._topics, self._others = instance, destination, topics, others
-        self._home, self._pipeline, self._ledger = home, pipeline, destination.ledger
+        self._home, self._pipeline = home, pipeline
         self._lock = home.state / f"{pipeline}.publishing"
 
     @contextmanager
@@ -76,11 +75,7 @@ class Publisher:
         with self._lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
-            self._ledger = cache(self._destination.ledger)  # one read for all assets: under the lock no event is added
-            try:
-                yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
-            finally:
-                self._ledger = self._destination.ledger
+            yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
             self._others(publications)
             self._destination.published(publications)  # 5
             log_publications(self._home, self._pipeline, publications)
@@ -90,8 +85,7 @@ class Publisher:
         asset = self.keys[at]
         commits = of_one(publications, [key.path[-1] for key in self.keys], asset.path[-1])
         shown = self.shown({key for item in commits for key in item.metadata}, asset)  # 3
-        left = [_without_shown(item, shown) for item in commits]
-        events = of_publications(left, self._ledger()[0]) if any(item.metadata for item in left) else {}
+        events = of_publications(without_shown(commits, shown))
         if events and self._topics:
             table = of_table(self._destination, self._topics, at)
             for event in events.values():
@@ -104,9 +98,9 @@ class Publisher:
         waiting = self._destination.unpublished(1)
         return waiting[0].seq if waiting else 0
 
-    def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
-        """Return for each partition the newest commit in the event log, or 0. Default: of the first table."""
-        return shown_commits(self._instance, asset or self.keys[0], keys, self._ledger)
+    def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, Shown]:
+        """Return for each partition the newest commit in the event log. Default: of the first table."""
+        return shown_commits(self._instance, asset or self.keys[0], keys)
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Return their number."""
@@ -119,8 +113,3 @@ class Publisher:
 def materializations(asset: dg.AssetKey, events: Mapping[str, Mapping[str, Any]]) -> list[dg.AssetMaterialization]:
     """Build the materializations of a table, in the order in which they must be stored."""
     return [dg.AssetMaterialization(asset, partition=key, metadata=events[key]) for key in sorted(events, key=in_order)]
-
-
-def _without_shown(publication: Publication, shown: Mapping[str, int]) -> Publication:
-    left = {key: item for key, item in publication.metadata.items() if publication.seq > shown[key]}
-    return Publication(publication.batch, publication.seq, left)

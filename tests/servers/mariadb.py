@@ -33,10 +33,7 @@ class MariaServer:
     """
 
     def __init__(self, *settings: str) -> None:
-        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-        if found is None or shutil.which("mariadb-install-db") is None:
-            pytest.skip("no MariaDB -> make mariadb")
-        self.program, self.settings, self.folder = found, settings, Path(tempfile.mkdtemp(prefix="kpipe-my-"))
+        self.program, self.settings, self.folder = self.find(), settings, Path(tempfile.mkdtemp(prefix="kpipe-my-"))
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)
@@ -46,12 +43,34 @@ class MariaServer:
         return {"folder": self.folder, "port": self.port}
 
     @property
-    def _tmpdir(self) -> str:
+    def tmpdir(self) -> str:
+        """The option with a folder for temporary tables of its own."""
         return f"--tmpdir={self.folder / 'tmp'}"
 
-    def _as_user(self) -> list[str]:
+    def as_user(self) -> list[str]:
+        """What precedes its program: a user without privileges, and the end with this process."""
         drop = ["--reuid=mysql", "--regid=mysql", "--clear-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *drop, "--pdeathsig", "KILL"]
+
+    def find(self) -> list[str]:
+        """Words that start its program; skips the test where there is none."""
+        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+        if found is None or shutil.which("mariadb-install-db") is None:
+            pytest.skip("no MariaDB -> make mariadb")
+        return [found]
+
+    def create(self) -> None:
+        """The folder of its data."""
+        options = ["--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db", "--skip-name-resolve"]
+        options += ["--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0", self.tmpdir]
+        made = subprocess.run(
+            [*self.as_user(), "mariadb-install-db", *options], capture_output=True, text=True, check=False, cwd=self.folder
+        )
+        assert made.returncode == 0, made.stderr + made.stdout
+
+    def options(self) -> list[str]:
+        """Options that only this server has."""
+        return ["--innodb-log-file-size=64M", "--sync-frm=0"]
 
     def __enter__(self) -> MariaServer:
         # A server that starts removes all temporary tables in its tmpdir: those of other servers, too, if they share it.
@@ -59,12 +78,7 @@ class MariaServer:
         if os.geteuid() == 0:
             shutil.chown(self.folder, "mysql", "mysql")
             shutil.chown(self.folder / "tmp", "mysql", "mysql")
-        options = ["--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db", "--skip-name-resolve"]
-        options += ["--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0", self._tmpdir]
-        made = subprocess.run(
-            [*self._as_user(), "mariadb-install-db", *options], capture_output=True, text=True, check=False, cwd=self.folder
-        )
-        assert made.returncode == 0, made.stderr + made.stdout
+        self.create()
         self.start()
         self.sql(f"CREATE USER {ROLE}@'%' IDENTIFIED BY '{PASSWORD}'")
         return self
@@ -77,11 +91,12 @@ class MariaServer:
         log = (self.folder / "log").open("ab")
         settings = [
             f"datadir={self.folder / 'data'}", f"socket={self.folder / 'socket'}", f"port={self.port}", "bind-address=127.0.0.1",
-            f"pid-file={self.folder / 'pid'}", "skip-name-resolve", "innodb-buffer-pool-size=64M", "innodb-log-file-size=64M",
+            f"pid-file={self.folder / 'pid'}", "skip-name-resolve", "innodb-buffer-pool-size=64M",
             # What is committed reaches the kernel, which outlives the server: enough for a server that is killed.
-            "innodb-flush-log-at-trx-commit=2", "innodb-flush-method=nosync", "sync-frm=0", "max-connections=80", *self.settings,
+            "innodb-flush-log-at-trx-commit=2", "innodb-flush-method=nosync", "max-connections=80", *self.settings,
         ]  # fmt: skip
-        command = [*self._as_user(), self.program, "--no-defaults", self._tmpdir, *(f"--{setting}" for setting in settings)]
+        words = [*self.as_user(), *self.program, "--no-defaults", self.tmpdir, *self.options()]
+        command = [*words, *(f"--{setting}" for setting in settings)]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
         log.close()
         deadline = time.monotonic() + 300

@@ -20,7 +20,7 @@ from resources.destinations.mysql import sql_dialect, target_table
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.constraint_violations import violations
 from resources.destinations.mysql.merge_staging import copy, duplicates
-from resources.destinations.mysql.session import READ, WRITE, Session
+from resources.destinations.mysql.session import CHANGING, READ, WRITE, Session
 from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.mysql.upsert import merge
 from resources.destinations.sql.batch_commit import key_columns
@@ -64,7 +64,7 @@ _LOST = {
     4031,
 }
 _RIGHTS = {1044, 1142, 1143, 1227, 1370}
-_WAITED = {1205, 3024, 1969}
+_WAITED = {1205, 3024, 1969, CHANGING}
 # Data, constraints, definitions, missing rights on the table, triggers.
 _REFUSED = {
     1048, 1054, 1059, 1062, 1067, 1071, 1074, 1101, 1103, 1104, 1113, 1117, 1118, 1138, 1142, 1143, 1166, 1169, 1216, 1217, 1264,

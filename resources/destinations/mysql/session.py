@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from time import monotonic, sleep
 from typing import Any
 
 import pymysql
@@ -14,12 +15,14 @@ from pymysql.constants import SERVER_STATUS
 
 from kpipe.errors import DestinationError, SchemaConflict
 
-__all__ = ["READ", "WRITE", "Session", "literal", "unwilling"]
+__all__ = ["CHANGING", "READ", "WRITE", "Session", "literal", "unwilling"]
 
 #: Each statement sees the current commits. Decisions depend on the ledger's lanes only, which are locked before they are read.
 WRITE = "READ COMMITTED"
 #: All statements of a transaction see one state.
 READ = "REPEATABLE READ"
+#: MySQL's error of a statement that reads information_schema while another session changes the definition of a table.
+CHANGING = 1684
 
 # Strict: no value is changed to fit, nor is 0 replaced by the next number of AUTO_INCREMENT. `"` quotes names, as in other
 # databases. Backslashes escape, which is the default: literals here and in insert_literals.py depend on it.
@@ -53,6 +56,7 @@ class Session:
     def __init__(self, raw: Any, lock_timeout_s: float, idle_timeout_s: float, mode: str) -> None:
         self.raw, self._mode, self._open, self._broken, self._marked = raw, mode, False, False, False
         wait, idle = max(1, math.ceil(lock_timeout_s)), max(1, math.ceil(idle_timeout_s))
+        self._wait = wait
         self._run(
             f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = {wait:d},"
             f" lock_wait_timeout = {wait:d}, wait_timeout = {idle:d}, autocommit = 0"
@@ -148,10 +152,17 @@ class Session:
         return int(cursor.rowcount)
 
     def _run(self, statement: str | bytes) -> Any:
-        cursor = self.raw.cursor()
+        cursor, until = self.raw.cursor(), monotonic() + self._wait
         self._marked = self._marked or (isinstance(statement, str) and _STAYS.match(statement) is not None)
         try:
-            cursor.execute(statement)
+            while True:
+                try:
+                    cursor.execute(statement)
+                    break
+                except pymysql.err.Error as error:
+                    if error.args[:1] != (CHANGING,) or monotonic() > until:
+                        raise
+                    sleep(0.02)
         except pymysql.err.Error:
             self._broken = True
             raise

@@ -212,7 +212,7 @@ def create(session: Session, dialect: MySQLDialect) -> None:
 
 
 def fitting(dialect: MySQLDialect, session: Session) -> MySQLDialect:
-    """Return the dialect for this server: MySQL 8 has another name for the binary collation than MariaDB."""
+    """Return the dialect for this server: MySQL has another name for the binary collation than MariaDB."""
     if dialect.keyed and not session.maria:
         return replace(dialect, collation="utf8mb4_0900_bin")
     return dialect

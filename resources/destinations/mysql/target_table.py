@@ -20,7 +20,7 @@ from kpipe.schema.columns import Columns, Scalar, Type
 from resources.destinations.mysql import insert_literals
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import NOTES, MySQLDialect
-from resources.destinations.mysql.types import kpipe_type, noted, sql_type
+from resources.destinations.mysql.types import defined, kpipe_type, noted, sql_type
 from resources.destinations.sql.column_matching import Match, check_new, nested_growth, unsuitable, widening
 from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
@@ -56,6 +56,12 @@ def columns(session: Session, table: str) -> Columns:
         if is_computed(extra):
             continue
         own = COORDINATES.get(name)
+        if found.lower() == "json":  # MySQL's own; MariaDB shows a text
+            text = defined(quote(name), Scalar("JSON"))
+            raise SchemaConflict(
+                f"table {table}: column {name!r} has MySQL's type json, which changes numbers and the order of members",
+                f"ALTER TABLE {quote(table)} MODIFY {text}; a generated column can have type json",
+            )
         shown = "json" if name in documents else found
         kind = kpipe_type(shown, notes.get(name) or (str(own) if own is not None else ""))
         if kind is None:
@@ -73,11 +79,12 @@ def is_computed(extra: str) -> bool:
 
 
 def _documents(session: Session, table: str) -> set[str]:
-    """Return the columns of MariaDB's type JSON, which is a text with a CHECK."""
-    if not session.maria:
-        return set()
+    """Return the columns that contain JSON: texts with a CHECK, as MariaDB's type JSON is one."""
     rows = session.execute(
-        "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = database() AND table_name = $1",
+        "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = database() AND table_name = $1"
+        if session.maria
+        else "SELECT check_clause FROM information_schema.check_constraints JOIN information_schema.table_constraints"
+        " USING (constraint_schema, constraint_name) WHERE constraint_schema = database() AND table_name = $1",
         [table],
     ).fetchall()
     found = (re.fullmatch(r'\(?json_valid\((["`])(.*)\1\)\)?', clause, re.IGNORECASE | re.DOTALL) for (clause,) in rows)
@@ -131,7 +138,7 @@ def make(session: Session, dialect: MySQLDialect, table: str, there: bool, neede
         if needed:
             _note(session, table, needed)
             session.execute("COMMIT")
-            parts = [f"{quote(name)} {sql_type(kind)}" for name, kind in needed]
+            parts = [defined(quote(name), kind) for name, kind in needed]
             folded = {name.lower(): kind for name, kind in needed}
             wanted = [name for name in key if name.lower() in folded]
             if wanted and len(wanted) == len(key):
@@ -147,13 +154,10 @@ def make(session: Session, dialect: MySQLDialect, table: str, there: bool, neede
         check_new(table, [name for name, _ in fresh], [name for name, extra in names if is_computed(extra)])
         _note(session, table, fresh)
         session.execute("COMMIT")
-        parts = [f"ADD COLUMN {quote(name)} {sql_type(kind)}{_collated(dialect, kind)}" for name, kind in fresh]
+        # A user's table may have another default.
+        ending = f" CHARACTER SET utf8mb4 COLLATE {dialect.collation}"
+        parts = [f"ADD COLUMN {defined(quote(name), kind, ending)}" for name, kind in fresh]
         session.define(f"ALTER TABLE {quote(table)} {', '.join(parts)}")
-
-
-def _collated(dialect: MySQLDialect, kind: Type) -> str:
-    """Return a column's collation as SQL: a user's table may have another default."""
-    return f" CHARACTER SET utf8mb4 COLLATE {dialect.collation}" if kind == Scalar("VARCHAR") else ""
 
 
 def _indexed(name: str, kind: Type, parts: int) -> str:

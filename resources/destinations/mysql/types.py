@@ -1,4 +1,8 @@
-"""Map kpipe's types to MariaDB and MySQL. A type without an equivalent is stored in another type, and recorded."""
+"""Map kpipe's types to MariaDB and MySQL. A type without an equivalent is stored in another type, and recorded.
+
+`json` here is a text with a CHECK, as MariaDB's JSON is. MySQL's own type JSON would change values: numbers become DOUBLE,
+members are sorted, and repeated ones removed (MySQL 9.7 manual, "The JSON Data Type").
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import ListOf, MapOf, Scalar, Struct, Type, parse_type
 
-__all__ = ["kpipe_type", "noted", "sql_type"]
+__all__ = ["defined", "kpipe_type", "noted", "sql_type"]
 
 _SAME = {
     "BOOLEAN": "tinyint(1)", "TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int", "BIGINT": "bigint",
@@ -29,6 +33,20 @@ def sql_type(kind: Type) -> str:
         return "json"
     decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
     return f"decimal{decimal[1]}" if decimal else _SAME.get(kind.name) or _NOTED[kind.name]
+
+
+def defined(name: str, kind: Type, ending: str = "") -> str:
+    """Return the definition of a column.
+
+    Args:
+        name: of the column, quoted.
+        kind: its type.
+        ending: what follows the type of a text.
+    """
+    found = sql_type(kind)
+    if found == "json":
+        return f"{name} longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin CHECK (json_valid({name}))"
+    return f"{name} {found}{ending if kind == Scalar('VARCHAR') else ''}"
 
 
 def noted(kind: Type) -> bool:

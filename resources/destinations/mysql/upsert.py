@@ -47,7 +47,9 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     _sort_all(session, batch.key)
     expand(session, WRITES, batch, _SQL.make, EPOCHS, MARKS)
     kept = kept_columns(session, WRITES, batch.known)
-    session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {met(_SQL, batch)} FOR UPDATE")
+    found = met(_SQL, batch)
+    session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} LIMIT 0")
+    session.execute(f"INSERT INTO {MET} {found} FOR UPDATE")  # MySQL rejects a locking read in CREATE TABLE (error 1746)
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
     return settle(session, reader, _SQL, batch, carried, kept)
 

@@ -1,4 +1,4 @@
-"""MariaDB as a place that the conformance suite runs in."""
+"""MariaDB and MySQL as places that the conformance suite runs in."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.sql.ledger.row_balance import NOWHERE, TOPIC, named
-from resources.destinations.sql.sql_dialect import Connection
+from resources.destinations.sql.sql_dialect import Connection, quote
 
 __all__ = ["MET", "counted", "effects", "gained", "judged", "superseded"]
 
@@ -124,13 +124,15 @@ def counted(connection: Connection, fates: str, commit: Commit, rule: KeyRule, t
         StagingFailed: a write is outside of the ranges of the batch.
     """
     steps = commit.steps
-    ranges = ", ".join(
-        f"({at:d}, {_text(step)}, {step.source.partition:d}, {step.range.start:d}, {step.range.end:d})"
+    names = ("step", "topic", "number", "first", "behind")
+    ranges = " UNION ALL ".join(  # VALUES has another spelling in MySQL
+        "SELECT " + ", ".join(f"{value} AS {quote(name)}" for name, value in zip(names, values, strict=True))
         for at, step in enumerate(steps)
+        for values in [(at, _text(step), step.source.partition, step.range.start, step.range.end)]
     )
     same = " AND (f.tn = '' OR f.tn = s.topic)" if topics else ""
     found = connection.execute(
-        f"WITH s(step, topic, number, first, behind) AS (VALUES {ranges}) SELECT s.step, f.fate, count(*) FROM s"
+        f"SELECT s.step, f.fate, count(*) FROM ({ranges}) AS s"
         f" JOIN {fates} AS f ON f.p = s.number AND f.o >= s.first AND f.o < s.behind{same} GROUP BY s.step, f.fate"
     ).fetchall()
     counts = {step.lane.key: commit.only.counts.get(step.lane.key, Counts()) for step in steps}
@@ -160,10 +162,13 @@ def gained(connection: Connection, fates: str, rule: KeyRule) -> dict[Part, Hold
     gone, stays = effects(rule)
     # An updated row keeps its topic if the new rows do not name one.
     changes = rule.on_conflict == "update"
-    told = "CASE WHEN f.tn = '' AND f.held AND NOT f.cut THEN f.oldtn ELSE f.tn END AS tn" if changes else "f.tn"
+    told = "CASE WHEN f.tn = '' AND f.held AND NOT f.cut THEN f.oldtn ELSE f.tn END" if changes else "f.tn"
+    # Both sides in one pass: MySQL opens a temporary table only once in a statement (error 1137).
     rows = connection.execute(
         f"SELECT CASE WHEN p IS NULL THEN '' ELSE tn END, coalesce(p, {NOWHERE}), sum(n), coalesce(sum(n * o), 0) FROM"
-        f" (SELECT f.oldtn AS tn, f.oldp AS p, f.oldo AS o, -1 AS n FROM {fates} AS f WHERE {gone}"
-        f" UNION ALL SELECT {told}, f.p, f.o, 1 AS n FROM {fates} AS f WHERE {stays}) AS d GROUP BY 1, 2"
+        f" (SELECT CASE WHEN s.n < 0 THEN f.oldtn ELSE {told} END AS tn, CASE WHEN s.n < 0 THEN f.oldp ELSE f.p END AS p,"
+        f" CASE WHEN s.n < 0 THEN f.oldo ELSE f.o END AS o, s.n FROM {fates} AS f"
+        " CROSS JOIN (SELECT -1 AS n UNION ALL SELECT 1 AS n) AS s"
+        f" WHERE (s.n < 0 AND {gone}) OR (s.n > 0 AND {stays})) AS d GROUP BY 1, 2"
     ).fetchall()
     return {named(topic, number): Holding(int(count), int(offsets)) for topic, number, count, offsets in rows}
