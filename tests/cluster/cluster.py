@@ -213,8 +213,8 @@ def build(base: Path) -> Cluster:
     """Make the hosts, and start everything."""
     refused = obstacle()
     assert not refused, refused
-    hidden = [ROOT, Path(sys.prefix), Path(sys.base_prefix), Path.home()]
-    network = Network(base, hidden)
+    environment = [ROOT, Path(sys.prefix), *([] if sys.base_prefix == "/usr" else [Path(sys.base_prefix)])]  # hosts have /usr
+    network = Network(base, [*environment, Path.home()])
     java, spark, shared, conf = find_java().path, base / "spark", base / "shared", base / "spark-conf"
     runtime = [(path, path) for path in (java,)]
     common = [*runtime, (conf, conf), (shared, shared)]
@@ -226,7 +226,7 @@ def build(base: Path) -> Cluster:
         "master": [*runtime, (conf, conf), (Path(pyspark.__file__).parent, spark), *yarn],
         **{name: [*common, (Path(pyspark.__file__).parent, spark), *yarn] for name in WORKERS},
         "store": [(gateway, gateway)] if gateway is not None else [],
-        "client": [*common, *((path, path) for path in outermost([ROOT, Path(sys.prefix), Path(sys.base_prefix)]))],
+        "client": [*common, *((path, path) for path in outermost(environment))],
     }
     network.make(NAMES, shown, folders=[shared, conf])
     cluster = Cluster(network)
@@ -295,9 +295,10 @@ def start_store(cluster: Cluster) -> None:
         return
     (host.folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
     words = [gateway, "--port", f"{host.address}:{STORE_PORT}", "--quiet", "--health", "/up", "posix", host.folder / "data"]
-    host.spawn(words, "store.log", {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET})
+    begun = host.spawn(words, "store.log", {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET})
 
     def answers() -> bool:
+        assert begun.poll() is None, (host.folder / "store.log").read_text()
         with cluster["client"].network(), socket.socket() as probe:
             probe.settimeout(2)
             return probe.connect_ex((host.address, STORE_PORT)) == 0
