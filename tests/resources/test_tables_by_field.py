@@ -31,6 +31,7 @@ from resources.spark.task.task_spec import JobSpec
 from resources.testing.place import Place
 from resources.testing.state import proof
 from tests.resources.destinations.databases import database
+from tests.resources.destinations.ducklake_place import DuckLakePlace
 from tests.resources.destinations.place import DuckDBPlace
 
 POINTS = ("commit.open", "commit.register", "commit.table", "commit.data", "commit.history", "commit.before", "commit.after",
@@ -64,7 +65,8 @@ class Site:
         self.define(**more)
 
     def define(self, **more: Any) -> None:
-        into = {"type": "duckdb", "table": "e_{field.type}", **more.pop("into", {})}
+        lake = {"type": "ducklake"} if isinstance(self.place, DuckLakePlace) else {"type": "duckdb"}
+        into = {**lake, "table": "e_{field.type}", **more.pop("into", {})}
         source = {"brokers": "b:9092", "topic": "tweets"}
         self.pipeline = Pipeline.model_validate({"name": "tweets", "source": source, "into": into, **more})
 
