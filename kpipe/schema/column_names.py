@@ -20,9 +20,7 @@ _POSTGRES_BYTES, _MYSQL_CHARACTERS = 63, 64
 _POSTGRES_SYSTEM = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 _INNODB = frozenset(("db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"))
 # Of the tables in which DuckLake keeps few rows; of upper and lower case (DuckLake 1.0: "reserved by DuckLake").
-_DUCKLAKE = frozenset(
-    ("row_id", "begin_snapshot", "end_snapshot", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id")
-)
+_DUCKLAKE = frozenset(("row_id", "begin_snapshot", "end_snapshot", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"))
 _MYSQL_TYPES = ("mysql", "singlestore")
 _BY_ROW_NUMBER = ("duckdb", "ducklake")  # a merge by key finds rows by DuckDB's `rowid`, which a column of that name hides
 _KEYED = " with a key"

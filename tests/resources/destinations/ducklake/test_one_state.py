@@ -9,6 +9,7 @@ from resources.destinations.sql.ledger import ledger_table
 from resources.testing.place import batch
 from resources.testing.state import begun, positions, proof
 from tests.resources.destinations.ducklake_place import DuckLakePlace
+from tests.resources.destinations.sql.test_clearing import check_that_new_tables_are_cleared
 
 pytestmark = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
@@ -51,3 +52,7 @@ def test_a_table_that_another_run_creates_is_not_missing(
         reader.commit(second)
     assert done == [False]
     assert len(place.rows()) == (3 if read == "columns" else 6) and proof(place.open()).ok
+
+
+def test_a_table_that_another_run_creates_is_cleared(place: DuckLakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_that_new_tables_are_cleared(place, monkeypatch)
