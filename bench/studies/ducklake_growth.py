@@ -1,12 +1,11 @@
 """Measure the CPU time of a commit to a DuckLake as commits become many, by statement and type of catalog.
 
-    PYTHONPATH=.venv/share/ducklake .venv/bin/python -m bench.studies.ducklake_growth             # make ducklake, make postgres
+    PYTHONPATH=.venv/share/ducklake .venv/bin/python -m bench.studies.ducklake_growth   # make ducklake, postgres
     PYTHONPATH=.venv/share/ducklake .venv/bin/python -m bench.studies.ducklake_growth --commits 1000 --maintain 250 sqlite
 
 A batch has one row in each of 16 partitions. Files are written beforehand. Counts CPU time of this process, and of the server of
-a catalog in PostgreSQL: other work on the machine changes it little. `commit` includes the read-back; `idle` is what a pass without
-records reads. Prints CSV: means of 50 commits in milliseconds, by statement (with the step of the commit), and at each end the
-numbers of rows in the catalog's largest tables.
+a catalog in PostgreSQL: other work on the machine changes it little. `commit` includes the read-back; `idle` is what a pass
+without records reads. Prints CSV: means of 50 commits in milliseconds, by statement.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from tests.servers.postgres import PostgresServer
 
 _KINDS = ("duckdb", "sqlite", "postgres")
 _LONGEST = 70  # characters of a statement
+_PASSES = 3
 _MAINTENANCE = (
     "CALL ducklake_flush_inlined_data('elsewhere')",
     "CALL ducklake_expire_snapshots('elsewhere', older_than => now())",
@@ -137,54 +137,34 @@ def _measured(place: _Place, given: Any) -> Iterator[tuple[int, dict[str, float]
     """Yield after each block the number of commits, and mean milliseconds by name."""
     destination = begun(place, given.partitions)
     ledger, clock = destination.ledger()[1], place.clock
-    clock.spent.clear()
-    for end in range(1, given.commits + 1):
-        commit = batch(place, ledger, dict.fromkeys(range(given.partitions), end))
+    for end in range(given.commits + 1):
+        commit = batch(place, ledger, dict.fromkeys(range(given.partitions), end + 1))
         ledger = ledger.apply(commit.changes)
-        before = clock.now()
         with clock.measure("Python, files"):
             destination.commit(commit)
-        clock.spent["= commit"] += clock.now() - before
-        if end % given.block == 0:
-            spent = {name: value / given.block * 1000 for name, value in clock.spent.items()}
+        if not end:  # it has created the table
             clock.spent.clear()
-            before = clock.now()
-            for _ in range(5):
-                _idle(place.open())
-            spent["= idle"] = (clock.now() - before) / 5 * 1000
-            yield end, spent
-            if given.maintain and end % given.maintain == 0:
-                before = clock.now()
-                for call in _MAINTENANCE:
-                    place.sql(call)
-                print(f"maintenance after {end}: {clock.now() - before:.2f} s of CPU", file=sys.stderr)
-            clock.spent.clear()
+        if not end or end % given.block:
+            continue
+        spent = {name: value / given.block * 1000 for name, value in clock.spent.items()}
+        spent["= commit"] = sum(spent.values())
+        began = clock.now()
+        for _ in range(_PASSES):
+            _idle(place.open())
+        spent["= idle"] = (clock.now() - began) / _PASSES * 1000
+        yield end, spent
+        if given.maintain and end % given.maintain == 0:
+            began = clock.now()
+            for call in _MAINTENANCE:
+                place.sql(call)
+            print(f"maintenance after {end}: {clock.now() - began:.2f} s of CPU", file=sys.stderr)
+        clock.spent.clear()
     assert proof(place.open()).ok
 
 
 def _idle(destination: Destination) -> None:
     destination.ledger()
     destination.columns()
-
-
-def _sizes(place: DuckLakePlace) -> list[tuple[str, int]]:
-    """Return the largest tables of the catalog, with their numbers of rows."""
-    where = "__ducklake_metadata_elsewhere"
-    with place.opened() as connection:
-        listed = f"SELECT table_name FROM duckdb_tables() WHERE database_name = '{where}' AND schema_name = '{place.schema}'"
-        names = [name for (name,) in connection.execute(listed).fetchall()]
-        labels = {
-            f"ducklake_inlined_data_{id}_": name
-            for id, name in connection.execute(
-                f"SELECT table_id, table_name FROM {where}.{place.schema}.ducklake_table"  # noqa: S608 - constants
-            ).fetchall()
-        }
-        found = []
-        for name in names:
-            count = f'SELECT count(*) FROM {where}.{place.schema}."{name}"'  # noqa: S608 - names of DuckLake
-            label = next((f"{name} ({table})" for prefix, table in labels.items() if name.startswith(prefix)), name)
-            found.append((label, int((connection.execute(count).fetchone() or (0,))[0])))
-    return sorted(found, key=lambda item: -item[1])[:12]
 
 
 def main() -> None:
@@ -197,7 +177,7 @@ def main() -> None:
     options.add_argument("--maintain", type=int, default=0, metavar="COMMITS", help="run DuckLake's maintenance after as many")
     given = options.parse_args()
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(["catalog", "commits", "what", "value", "load"])
+    out.writerow(["catalog", "commits", "what", "cpu_ms", "load"])
     for kind in given.kinds:
         with tempfile.TemporaryDirectory(prefix="kpipe-growth-") as folder, ExitStack() as stack:
             server = stack.enter_context(PostgresServer()) if kind == "postgres" else None
@@ -206,7 +186,6 @@ def main() -> None:
             for end, spent in _measured(place, given):
                 load = f"{os.getloadavg()[0]:.1f}"
                 out.writerows([kind, end, name, f"{ms:.1f}", load] for name, ms in sorted(spent.items(), key=lambda x: -x[1]))
-                out.writerows([kind, end, f"rows of {name}", count, ""] for name, count in _sizes(place))
                 sys.stdout.flush()
 
 
