@@ -15,8 +15,10 @@ from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import parse_type
 from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 
-__all__ = ["NAME", "ONE_BY_ONE", "Also", "Into", "declarations"]
+__all__ = ["AT_ONCE", "NAME", "ONE_BY_ONE", "Also", "Into", "declarations"]
 
+#: Destinations with one transaction over any number of tables.
+AT_ONCE = ("duckdb", "ducklake", "postgres", "mysql", "singlestore")
 #: Destinations with a commit, and a part of the ledger, for each table.
 ONE_BY_ONE = ("delta", "iceberg", "parquet")
 

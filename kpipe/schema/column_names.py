@@ -19,6 +19,8 @@ Path = tuple[str, ...]
 _POSTGRES_BYTES, _MYSQL_CHARACTERS = 63, 64
 _POSTGRES_SYSTEM = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 _INNODB = frozenset(("db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"))
+# Of the tables in which DuckLake keeps few rows; of upper and lower case (DuckLake 1.0: "reserved by DuckLake").
+_DUCKLAKE = frozenset(("row_id", "begin_snapshot", "end_snapshot", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"))
 _MYSQL_TYPES = ("mysql", "singlestore")
 _BY_ROW_NUMBER = ("duckdb", "ducklake")  # a merge by key finds rows by DuckDB's `rowid`, which a column of that name hides
 _KEYED = " with a key"
@@ -39,6 +41,8 @@ def fault(destination: str, name: str) -> str:
     """Return the rule that a column's name breaks in a destination (`rules`); empty if it breaks no rule."""
     if destination.endswith(_KEYED) and name.lower() == "rowid":
         return "it is the name of DuckDB's row number, by which a merge finds rows"
+    if destination.removesuffix(_KEYED) == "ducklake" and name.lower() in _DUCKLAKE:
+        return "it is the name of a column that is reserved by DuckLake"
     if destination == "postgres":
         if len(name.encode()) > _POSTGRES_BYTES:
             return f"a column's name has {_POSTGRES_BYTES} bytes of UTF-8 at most in PostgreSQL"

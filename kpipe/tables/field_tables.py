@@ -11,14 +11,13 @@ from typing import Protocol, runtime_checkable
 from kpipe.batch.routes import Routes
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.table_template import field_of
+from kpipe.definition.target import AT_ONCE
 from kpipe.errors import InvalidPipeline, NotAvailable
 
-__all__ = ["DESTINATIONS", "MOST_TABLES", "FieldTables", "check_by_field", "of_table", "refused_by_field", "routes_of"]
+__all__ = ["MOST_TABLES", "FieldTables", "check_by_field", "of_table", "refused_by_field", "routes_of"]
 
 #: Most tables, unless the definition sets `into.max_tables`.
 MOST_TABLES = 100
-#: Destinations with one transaction over any number of tables.
-DESTINATIONS = ("duckdb", "postgres", "mysql", "singlestore")
 _FORMATS = ("json", "csv", "avro")
 
 
@@ -55,10 +54,10 @@ def check_by_field(pipeline: Pipeline) -> None:
     if name is None:
         return
     where = f"pipeline {pipeline.name}: into.table {into.table}"
-    if into.type not in DESTINATIONS:
+    if into.type not in AT_ONCE:
         raise NotAvailable(
             f"{where}: a table for each value of a field is not available for into.type {into.type}",
-            f"use into.type: {', '.join(DESTINATIONS)}; or several pipelines with `where`",
+            f"use into.type: {', '.join(AT_ONCE)}; or several pipelines with `where`",
         ).about("into", "table")
     if format.type not in _FORMATS:
         raise NotAvailable(

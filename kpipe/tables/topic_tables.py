@@ -16,7 +16,7 @@ from kpipe.batch.batch import Batch
 from kpipe.batch.table_write import BatchTables
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.table_template import fill, problem_of
-from kpipe.definition.target import ONE_BY_ONE
+from kpipe.definition.target import AT_ONCE, ONE_BY_ONE
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
@@ -28,10 +28,6 @@ __all__ = [
     "TableNames", "TopicTables", "batch_columns", "batch_tables", "check_by_topic", "check_names", "of_topic", "table_of_topic",
     "topic_parts",
 ]  # fmt: skip
-
-
-#: Destinations with one transaction over any number of tables.
-_AT_ONCE = ("duckdb", "postgres", "mysql", "singlestore")
 
 
 @runtime_checkable
@@ -169,10 +165,10 @@ def check_by_topic(pipeline: Pipeline) -> None:
     if not pipeline.into.by_topic:
         return
     into, where = pipeline.into, f"pipeline {pipeline.name}: into.table {pipeline.into.table}"
-    if into.type not in (*_AT_ONCE, *ONE_BY_ONE):
+    if into.type not in (*AT_ONCE, *ONE_BY_ONE):
         raise NotAvailable(
             f"{where}: a table for each topic is not available for into.type {into.type}",
-            f"use into.type: {', '.join((*_AT_ONCE, *ONE_BY_ONE))}; or one pipeline for each topic",
+            f"use into.type: {', '.join((*AT_ONCE, *ONE_BY_ONE))}; or one pipeline for each topic",
         ).about("into", "table")
     if into.audit:
         raise NotAvailable(

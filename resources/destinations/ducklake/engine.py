@@ -3,8 +3,8 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -22,7 +22,7 @@ from resources.destinations.ducklake.footers import check_texts
 from resources.destinations.ducklake.server_lake import ServerLake
 from resources.destinations.ducklake.sql_dialect import DIALECT
 from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
-from resources.destinations.sql.ledger import duckdb_dialect
+from resources.destinations.sql.ledger import duckdb_dialect, format_table
 from resources.destinations.sql.ledger.table_definitions import FORMAT
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.sql_dialect import Dialect
@@ -36,6 +36,14 @@ __all__ = ["DuckLakeEngine"]
 _CONFLICTS = (
     "onflict", "duplicate key", "could not serialize", "database is locked", "concurrent", "UNIQUE constraint", "deadlock",
 )  # fmt: skip
+
+
+@contextmanager
+def _one_state(lake: FileLake | ServerLake) -> Iterator[Connection]:
+    """Open a connection in a read-only transaction, which ends with it. A query of a missing table does not abort it."""
+    with lake.read() as connection:
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        yield connection
 
 
 class DuckLakeEngine(DuckDBEngine):
@@ -63,9 +71,16 @@ class DuckLakeEngine(DuckDBEngine):
         """See `Engine`."""
         self.lake.hurry(seconds)
 
+    def reading(self) -> AbstractContextManager[Connection]:
+        """See `Engine`. All statements see one state: a catalog in SQLite or PostgreSQL takes commits of others meanwhile."""
+        return _one_state(self.lake)
+
     def reading_fresh(self) -> AbstractContextManager[Connection]:
         """See `Engine`."""
-        return self.lake.fresh.read()
+        return _one_state(self.lake.fresh)
+
+    def begin_snapshot(self, connection: Connection) -> None:
+        """See `Engine`: `reading` has begun it."""
 
     def batch_bytes(self, record_bytes: float) -> int | None:
         """See `Engine`: registered rows are not read."""
@@ -92,11 +107,16 @@ class DuckLakeEngine(DuckDBEngine):
         return ErrorClass(conflict, found.refused and not conflict, found.damage, found.busy, hint=found.hint)
 
     def begin(self, connection: Connection, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:
-        """See `Engine`. Changing one row fences the commit: two transactions that only insert would both commit."""
-        found = super().begin(connection, pipeline, tables)
-        if found[0]:
+        """See `Engine`. Changing one row fences the commit: two transactions that only insert would both commit.
+
+        The transaction begins before the tables are looked for, as another run may create them at any time.
+        """
+        connection.execute("BEGIN")
+        known = self.ledger_exists(connection)
+        if known:
+            format_table.upgrade(connection, self.dialect, self.table_exists(connection, FORMAT.name))
             self.dialect.change(connection, f"UPDATE {FORMAT.sql} SET version = version")
-        return found
+        return known, [self.table_exists(connection, table.name) for table in tables]
 
     def commit(self, connection: Connection) -> None:
         """See `Engine`. DuckLake writes Parquet files without syncing them, and a power cut would lose them.

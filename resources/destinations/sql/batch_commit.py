@@ -203,7 +203,8 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         ledger_table.swap(connection, engine.dialect, commit)
         steps.enter("register")  # 4: the sequence number of the commit
         seq, events = history_tables.register(connection, engine.dialect, commit, store.table, store.config)
-        multi_table.check_names(connection, engine.dialect, commit)
+        if commit.by_field:
+            multi_table.check_names(commit, store.names.current(connection, engine.dialect, store.pipeline))
         landed, numbered = list[Mapping[ByLane, Counts]](), events + commit.totals.dead_letters
         for exists, part in zip(there, parts, strict=False):
             counts = write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts

@@ -17,6 +17,7 @@ from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED, Cleared, TakenBack, take_back
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import STATES, commit_row, range_rows
+from resources.destinations.sql.engine import TargetTable
 from resources.destinations.sql.ledger import ledger_table, row_balance
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.multi_table import WRITTEN
@@ -108,9 +109,11 @@ def _transaction(
     # DELETE applies to the current rows, so the transaction must also see the current history.
     with engine.writing(keyed=False) as connection:
         dialect = engine.dialect
-        there = [table for table in tables if engine.table_exists(connection, table)]
         steps.enter("begin")
-        known, _ = engine.begin(connection, store.pipeline, store.tables)
+        # Before the transaction, the commit of another run could still create a table.
+        named = {table.name: table for table in (*map(TargetTable, tables), *store.tables)}
+        known, exist = engine.begin(connection, store.pipeline, list(named.values()))
+        there = [table for table, exists in zip(named, exist, strict=True) if exists and table in tables]
         steps.enter("ledger")
         found_writers = written_by(connection, dialect, tables) if known else []
         if known:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from kpipe.batch.batch import Commit
@@ -15,6 +15,7 @@ from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMi
 from resources.destinations.commit_protocol import Failure
 from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
 from resources.destinations.sql.ledger.table_definitions import PIPELINES
+from resources.destinations.sql.ledger.written_names import WrittenNames
 from resources.destinations.sql.sql_dialect import Connection
 
 __all__ = ["Store"]
@@ -34,6 +35,7 @@ class Store:
         tables: that it loads; the first one names the destination. With tables by topic, or by a field, it is a template, until
             `of_commit`.
         name: of the destination's table, or the template; empty: that of the first table.
+        names: of the tables by a field that it has written.
         config: the pipeline's definition, for display, without secrets.
     """
 
@@ -42,6 +44,7 @@ class Store:
     tables: tuple[TargetTable, ...]
     config: Mapping[str, Any]
     name: str = ""
+    names: WrittenNames = field(default_factory=WrittenNames, compare=False)
 
     @property
     def table(self) -> str:

@@ -24,8 +24,8 @@ class WrittenTables:
     def tables_written(self) -> Sequence[str]:
         """Return the tables of a field's values that were written; see `FieldTables`."""
         nothing: list[str] = []
-        dialect = self.store.engine.dialect
-        return self.store.read_ledger(lambda connection: multi_table.targets(connection, dialect, self.store.pipeline), nothing)
+        store = self.store
+        return store.read_ledger(lambda found: store.names.read(found, store.engine.dialect, store.pipeline), nothing)
 
     def topics_written(self) -> Mapping[str, str]:
         """Return the newest table of each topic; see `TopicTables`."""

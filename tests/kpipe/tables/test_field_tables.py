@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from kpipe.batch.batch import Batch
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.target import AT_ONCE
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.sql.parser import read_all
 from kpipe.sql.renderer import to_sql
@@ -70,7 +71,7 @@ def test_the_tables_of_a_batch_are_those_of_its_routes() -> None:
     [
         ({"also": [{"table": "two"}]}, "not available together with also"),
         ({"into": {"type": "delta"}}, "not available for into.type delta"),
-        ({"into": {"type": "ducklake"}}, "not available for into.type ducklake"),
+        ({"into": {"type": "iceberg"}}, "not available for into.type iceberg -> use into.type: duckdb, ducklake, postgres"),
         ({"into": {"type": "webhook", "url": "http://localhost"}}, "for into.type webhook -> use into.type: duckdb"),
         ({"into": {"on_conflict": "replace"}}, "name the key's columns, the same in each table: into.key"),
         ({"into": {"on_conflict": "replace", "key": ["id"]}}, "key column id has no type"),
@@ -95,6 +96,11 @@ def test_fields_that_do_not_go_with_it(more: dict[str, Any], says: str) -> None:
         check_by_field(pipeline(**more))
     check_by_field(pipeline("plain", **more))
     check_by_field(pipeline(into={"on_conflict": "replace", "key": ["ID"]}, columns={"id": "BIGINT"}))
+
+
+@pytest.mark.parametrize("type", AT_ONCE)
+def test_databases_and_ducklake_take_it(type: str) -> None:
+    check_by_field(pipeline(into={"type": type}))
 
 
 def test_a_command_that_does_not_know_the_tables() -> None:

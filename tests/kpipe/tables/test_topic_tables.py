@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kpipe.batch.batch import Batch
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.target import AT_ONCE, ONE_BY_ONE
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.sql.parser import read_all
@@ -161,8 +162,8 @@ def test_fields_that_do_not_go_with_it(more: dict[str, Any], says: str) -> None:
     check_by_topic(pipeline("plain", **more))
 
 
-@pytest.mark.parametrize("type", ["delta", "iceberg", "parquet"])
-def test_lakes_take_it(type: str) -> None:
+@pytest.mark.parametrize("type", [*AT_ONCE, *ONE_BY_ONE])
+def test_databases_and_lakes_take_it(type: str) -> None:
     check_by_topic(pipeline(into={"type": type}))
 
 

@@ -18,7 +18,7 @@ from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
 __all__ = [
-    "ENTRY", "WRITTEN", "check_names", "entry_of", "former", "of_template", "rows", "settled", "targets", "topics",
+    "ENTRY", "WRITTEN", "check_names", "entry_of", "former", "of_template", "once", "rows", "settled", "targets", "topics",
     "topics_of_tables", "write", "written",
 ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def former(connection: Connection, dialect: Dialect, pipeline: str, tables: Coll
         [pipeline],
     ).fetchall()
     named = {dialect.fold(name) for name in tables}
-    return sorted(name for name in _once(dialect, (name for (name,) in rows)) if dialect.fold(name) not in named)
+    return sorted(name for name in once(dialect, (name for (name,) in rows)) if dialect.fold(name) not in named)
 
 
 def rows(connection: Connection, dialect: Dialect, pipeline: str) -> dict[str, int]:
@@ -142,7 +142,7 @@ def rows(connection: Connection, dialect: Dialect, pipeline: str) -> dict[str, i
     counts: dict[str, int] = {}
     for table, count in found:
         counts[dialect.fold(table)] = counts.get(dialect.fold(table), 0) + int(count)
-    return {name: counts[dialect.fold(name)] for name in _once(dialect, (table for table, _ in found))}
+    return {name: counts[dialect.fold(name)] for name in once(dialect, (table for table, _ in found))}
 
 
 def targets(connection: Connection, dialect: Dialect, pipeline: str) -> list[str]:
@@ -158,7 +158,7 @@ def targets(connection: Connection, dialect: Dialect, pipeline: str) -> list[str
         " ORDER BY max(seq), target_table",
         [pipeline],
     ).fetchall()
-    return sorted(_once(dialect, (name for (name,) in found)))
+    return sorted(once(dialect, (name for (name,) in found)))
 
 
 def of_template(connection: Connection, dialect: Dialect, pipeline: str, template: str) -> list[str]:
@@ -173,29 +173,26 @@ def of_template(connection: Connection, dialect: Dialect, pipeline: str, templat
     if field_of(template) is not None:
         return [name for name in targets(connection, dialect, pipeline) if value_of(template, name) is not None]
     found = {topic: name for topic, name in _by_age(connection, pipeline).items() if name == fill(template, topic)}
-    names = _once(dialect, found.values())
+    names = once(dialect, found.values())
     return list(dict.fromkeys(name for _, name in sorted(found.items()) if name in names))
 
 
-def _once(dialect: Dialect, names: Iterable[str]) -> list[str]:
+def once(dialect: Dialect, names: Iterable[str]) -> list[str]:
     """Return each table once, by the last of its names: a database may ignore the case of names."""
     return list({dialect.fold(name): name for name in names}.values())
 
 
-def check_names(connection: Connection, dialect: Dialect, commit: Commit) -> None:
+def check_names(commit: Commit, names: Iterable[str]) -> None:
     """Check that another run has not written a table whose name differs from that of a field's value by case only.
 
     Args:
-        connection: inside the transaction of the commit, which excludes other commits of the pipeline.
-        dialect: of the database.
         commit: with the tables.
+        names: of the tables that the pipeline has written, read in the commit's transaction, which excludes its other commits.
 
     Raises:
         Fenced: it has.
     """
-    if not commit.by_field:
-        return
-    written = {name.lower(): name for name in targets(connection, dialect, commit.pipeline)}
+    written = {name.lower(): name for name in names}
     for write in commit.tables:
         if (other := written.get(write.table.lower(), write.table)) != write.table:
             raise Fenced(f"batch {commit.id}: another run has created table {other} instead of {write.table}", "run it again")

@@ -53,6 +53,28 @@ def back(destination: Any, number: int, at: int = 0) -> None:
     destination.commit(Commit(uuid.uuid4().hex, ledger.pipeline, changes, kind="rewind"))
 
 
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_a_table_that_another_run_creates_meanwhile_is_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows would stay beside those of the records that are read again."""
+    check_that_new_tables_are_cleared(place, monkeypatch)
+
+
+def check_that_new_tables_are_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination: Any = place.open()
+    destination.commit(begin("tweets", (0,)))
+    original = type(destination.engine).begin
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        other = place.open()
+        other.commit(batch(place, other.ledger()[1], {0: 3}))
+        return original(*arguments)
+
+    monkeypatch.setattr(type(destination.engine), "begin", overtaken)
+    assert destination.clear(["tweets"], "me").rows == {"tweets": 3}
+    assert place.rows() == [] and proof(place.open()).ok
+
+
 def test_rows_are_cleared_and_read_again_and_proven_each_time(place: Place) -> None:
     destination = filled(place, dead={(0, 2), (1, 0)}, gaps={(0, 6)})
     assert isinstance(destination, Clearing)
