@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--until", metavar="REGEX", help="end at the first finding that matches")
     parser.add_argument("--pinned", action="store_true", help="with --until: run the pinned examples")
+    parser.add_argument("--changes", action="store_true", help="only examples of change events")
     parser.add_argument("--broker", help="host:port of a Kafka that runs; else one is started for `kafka`")
     chosen = parser.parse_args()
     with ExitStack() as stack:
@@ -46,13 +47,16 @@ def main() -> None:
             if chosen.pinned:
                 _pinned(destination, sites, chosen.until)
             elif chosen.until:
-                _first(destination, sites, chosen.seed, chosen.seconds, chosen.until)
+                _first(destination, sites, chosen.seed, chosen.seconds, chosen.until, chosen.changes)
             else:
-                _report(destination, sites, chosen.seed, chosen.seconds)
+                _report(destination, sites, chosen.seed, chosen.seconds, chosen.changes)
 
 
-def _first(destination: str, sites: Sites, seed: int, seconds: float, wanted: str) -> None:
-    done = survey(destination, sites, seed, seconds, lambda _: None, lambda text: re.search(wanted, text) is not None)
+def _first(destination: str, sites: Sites, seed: int, seconds: float, wanted: str, changes: bool) -> None:
+    def enough(text: str) -> bool:
+        return re.search(wanted, text) is not None
+
+    done = survey(destination, sites, seed, seconds, lambda _: None, enough, changes)
     _tell(done.examples, done.seconds, done.last_seed, done.failure)
 
 
@@ -74,8 +78,11 @@ def _tell(examples: int, seconds: float, seed: int, failure: str) -> None:
     print(json.dumps({**told, "finding": failure.partition("\n")[0][:200], "code": str(Path(kpipe.__file__))}))
 
 
-def _report(destination: str, sites: Sites, seed: int, seconds: float) -> None:
-    done = survey(destination, sites, seed, seconds, lambda text: print(f"{'=' * 80}\n{destination}: {text}\n", flush=True))
+def _report(destination: str, sites: Sites, seed: int, seconds: float, changes: bool) -> None:
+    def tell(text: str) -> None:
+        print(f"{'=' * 80}\n{destination}: {text}\n", flush=True)
+
+    done = survey(destination, sites, seed, seconds, tell, changes=changes)
     ran = f"{done.examples} examples, {done.refused} definitions refused, {done.seconds:.0f} s, seeds {seed} to {done.last_seed}"
     print(f"{destination}: {ran}")
     for defect in DEFECTS:
