@@ -23,8 +23,8 @@ from tests.combinations.judging import Sites, check, survey
 from tests.combinations.outlets import KafkaSite, WebhookSite
 from tests.combinations.pinned import PINNED
 from tests.combinations.servers import MySQLSite, PostgresSite
-from tests.combinations.sites import DuckDBSite, LakeSite, Site
-from tests.combinations.strategies import DESTINATIONS
+from tests.combinations.sites import DuckDBSite, DuckLakeSite, LakeSite, Site
+from tests.combinations.strategies import APART, DESTINATIONS
 from tests.ports import free_port
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PostgresServer
@@ -33,7 +33,7 @@ from tests.servers.postgres import PostgresServer
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.combinations", description=__doc__)
-    parser.add_argument("destinations", nargs="*", choices=(*DESTINATIONS, []), metavar="DESTINATION")
+    parser.add_argument("destinations", nargs="*", choices=(*DESTINATIONS, *APART, []), metavar="DESTINATION")
     parser.add_argument("--seconds", type=float, default=300, help="for each destination")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--until", metavar="REGEX", help="end at the first finding that matches")
@@ -105,6 +105,8 @@ def _sites(destination: str, stack: ExitStack, broker: str | None) -> Sites:
         match kind:
             case "duckdb":
                 return DuckDBSite(folder)
+            case "ducklake":
+                return DuckLakeSite(folder)
             case "kafka":
                 return KafkaSite(folder, str(broker))
             case "webhook":
