@@ -132,8 +132,8 @@ def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: C
     whole = keyed_state([reading for reading in readings if not _left_out(reading, table)], kept)
     state = whole.rows
     problems = [
-        f"C3 {table}: {_named(row.last.place)} left out {', '.join(name for name, at in row.kept.items() if at is None)}, which no"
-        f" row of key {row.last.meaning.key!r} had, and its batch was committed"
+        f"C3 {table}: {_named(row.last.place)} left out {', '.join(name for name, old in row.kept.items() if old is None)},"
+        f" which no row of key {row.last.meaning.key!r} had, and its batch was committed"
         for row in whole.unknown[:3]
     ]
     have: dict[Any, list[Row]] = {}

@@ -54,7 +54,8 @@ def _left_out(draw: _Draw, definition: Definition) -> tuple[Event, ...]:
     """Updates of one key leave out values, with faults, deletes, other keys and second readings between them."""
     place, key = draw(_PLACE), draw(st.integers(0, 3))
     same = st.just(key)
-    others = [Item("deleted", key=key), Item("grown", key=key), Item("cell", 0, key), Item("moved", 0, key), Item("moved", 2, key - 1)]
+    others = [Item("deleted", key=key), Item("grown", key=key), Item("cell", 0, key)]
+    others += [Item("moved", 0, key), Item("moved", 0, (key + 3) % 4)]  # away from the key, and to it
     others += [Item("truncated")] if definition.single else []
     items = st.lists(st.one_of(kept(definition, same), kept(definition, same), st.sampled_from(others)), min_size=1, max_size=4)
     points = ("collect.all", "plan.frozen", "commit.before", "commit.after")

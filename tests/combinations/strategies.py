@@ -116,7 +116,7 @@ def _definitions(draw: _Draw, destination: str, changes: bool) -> Definition:
         fields["program"] = maybe("map", "filter", "flatmap", usual="")
         fields["delivery"] = maybe("at_least_once", "at_most_once", usual="exactly_once")
     if fields["format"] == "json" and fields.get("conflict") == "replace" and destination != "kafka":
-        fields["envelope"] = draw(st.sampled_from(("debezium", "flat") if changes else ("", "", "debezium", "flat")))
+        fields["envelope"] = draw(st.sampled_from(("debezium", "flat") if changes else ("", "debezium", "flat")))
     if fields.get("envelope"):
         fields["on_null"] = "delete"
         fields["connect"] = maybe(True, usual=False)
@@ -146,13 +146,18 @@ def _definitions(draw: _Draw, destination: str, changes: bool) -> Definition:
     return Definition(**fields)
 
 
+def _size(item: Item) -> int:
+    """How many offsets an item takes."""
+    return item.number if item.kind in ("plain", "gap", "cells") else 3 if item.kind == "moved" else 1
+
+
 def _bounds(draw: _Draw, layout: Sequence[Sequence[Sequence[Item]]]) -> tuple[Any, Any]:
     """Start and end as offsets: the start at the beginning of the log or in it, the end at its end."""
     which = draw(st.sampled_from(("none", "none", "none", "none", "both", "both", "end", "end", "latest", "start")))
     starts, ends = {}, {}
     for name, logs in zip(TOPICS, layout, strict=False):
         for number, items in enumerate(logs):
-            size = sum(item.number if item.kind in ("plain", "gap", "cells") else 3 if item.kind == "moved" else 1 for item in items)
+            size = sum(map(_size, items))
             starts[f"{name}:{number}"] = draw(st.sampled_from((0, 0, size // 2))) if which in ("both", "start") else 0
             ends[f"{name}:{number}"] = size
     start = starts if which in ("both", "start") else None

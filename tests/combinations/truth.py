@@ -43,7 +43,7 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         return frozenset({FILTERED})
     if definition.where and "id" in meaning.left_out:  # an expression over a value that is not there
         return frozenset()
-    wanted = (meaning.cell.want if meaning.cell else (None,)) if "x" not in meaning.left_out else (None,)
+    wanted = meaning.cell.want if meaning.cell and "x" not in meaning.left_out else (None,)
     left_out = definition.where and not definition.also and not meaning.selected
     sound = frozenset({FILTERED}) if left_out else frozenset({ROW})
     lacking = definition.typo and not definition.program and meaning.kind == "lacking"
@@ -57,8 +57,8 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
     if definition.format == "avro" and meaning.cell and not avro.storable(meaning.cell):
         return _aside(definition.parse)
     aside = frozenset[str]().union(*(_aside(policy) for policy in (definition.parse, definition.constraint)))
-    here = meaning.cell is not None and "x" not in meaning.left_out
-    refused = is_refused(definition.destination, definition.type, meaning.cell) if here and meaning.cell else False
+    cell = None if "x" in meaning.left_out else meaning.cell
+    refused = is_refused(definition.destination, definition.type, cell) if cell else False
     if refused and not left_out:
         return aside
     unsure = DEAD in wanted and refused is not False
@@ -69,7 +69,9 @@ def _is_violating(meaning: Meaning, definition: Definition) -> bool:
     """Whether a row breaks a CHECK of the table."""
     if definition.prepared == "check" and meaning.kind == "violating":
         return True
-    return meaning.cell is not None and "x" not in meaning.left_out and breaks_check(definition.destination, definition.type, meaning.cell)
+    if meaning.cell is None or "x" in meaning.left_out:
+        return False
+    return breaks_check(definition.destination, definition.type, meaning.cell)
 
 
 def _aside(policy: str) -> frozenset[str]:

@@ -17,16 +17,13 @@ __all__ = ["missing", "settled"]
 _HINT = "set REPLICA IDENTITY FULL for the source's table, or remove the column from the expression"
 
 
-def settled(
-    decoded: Decoded, inputs: Iterable[str], assigned: Collection[str], outputs: Collection[str] | None = None
-) -> Decoded:
+def settled(decoded: Decoded, inputs: Iterable[str], assigned: Collection[str]) -> Decoded:
     """Stop at rows whose expressions read a value that is not in the record; a column that is assigned has its value.
 
     Args:
         decoded: the rows, before expressions are evaluated.
         inputs: columns that expressions read.
         assigned: columns that expressions set, in lower case.
-        outputs: columns that rows have, in lower case; None: all.
     """
     if UNCHANGED not in decoded.table.column_names or not (flags := decoded.table.column(UNCHANGED)).is_valid().to_numpy().any():
         return decoded
@@ -37,7 +34,7 @@ def settled(
         found = sorted(names & read)
         if found:
             stops.append((int(at), f"an expression reads {found[0]}, which the update did not change and left out", _HINT))
-        rest.append(marks((names if outputs is None else names & set(outputs)) - set(assigned)))
+        rest.append(marks(names - set(assigned)))
     column = decoded.table.column_names.index(UNCHANGED)
     table = decoded.table.set_column(column, UNCHANGED, pa.array(rest, pa.string()))
     return replace(decoded, table=table, stops=sorted(stops))

@@ -114,7 +114,7 @@ class Selector:
             new = Columns(tuple((name, kind) for name, kind in new if name.lower() in self._outputs))
         if not decoded.rows:
             return replace(decoded, new_columns=new)
-        decoded = settled(decoded, self._inputs.names(), self._assigned, self._outputs)
+        decoded = settled(decoded, self._inputs.names(), self._assigned)
         table, count = decoded.table, decoded.rows
         new = Columns((*new.items, *((name, kind) for name, kind in self._unknown if _any(table, name))))
         payloads = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
