@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.combinations.changes import LEFT_OUT
-from tests.combinations.definition import KEYED_LAKES, LAKES, Definition
+from tests.combinations.definition import GROWN, KEYED_LAKES, LAKES, Definition
 from tests.combinations.example import FORCED, Event, Item
 
 __all__ = ["kept", "story"]
@@ -45,8 +45,8 @@ def story(definition: Definition) -> st.SearchStrategy[tuple[Event, ...]]:
 def kept(definition: Definition, key: st.SearchStrategy[int]) -> st.SearchStrategy[Item]:
     """Updates that leave out values, now and then without a row of their key."""
     numbers = [at for at, names in enumerate(LEFT_OUT) if all(map(definition.keeps, names))]
-    forced = [FORCED + at for at in numbers[:2]]
-    return st.builds(Item, st.just("kept"), st.sampled_from([*numbers * 4, *forced]), key, st.booleans())
+    forced = [FORCED + at for at in numbers if at < 2 or GROWN in LEFT_OUT[at]]
+    return st.builds(Item, st.just("kept"), st.sampled_from([*numbers * 6, *forced]), key, st.booleans())
 
 
 @st.composite

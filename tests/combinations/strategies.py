@@ -51,7 +51,8 @@ def _items(definition: Definition) -> st.SearchStrategy[Item]:
         kinds.append(st.builds(Item, st.just("grown"), st.just(1), key, keyed))
         if definition.prepared != "check":
             kinds += [kept(definition, key)] * 3
-        kinds.append(st.builds(Item, st.just("moved"), st.sampled_from((0, 1, 2) * 6 + (FORCED,)), key, st.just(True)))
+        forced = (FORCED,) if definition.keeps("x") else ()
+        kinds.append(st.builds(Item, st.just("moved"), st.sampled_from((0, 1, 2) * 6 + forced), key, st.just(True)))
     if definition.shape == "explode":
         kinds.append(st.builds(Item, st.just("empty"), st.integers(0, len(EMPTY) - 1), key, keyed))
     if definition.typo:
@@ -119,6 +120,7 @@ def _definitions(draw: _Draw, destination: str, changes: bool) -> Definition:
         fields["envelope"] = draw(st.sampled_from(("debezium", "flat") if changes else ("", "debezium", "flat")))
     if fields.get("envelope"):
         fields["on_null"] = "delete"
+        fields["schema"] = maybe("ignore", usual="evolve")
         fields["connect"] = maybe(True, usual=False)
         fields["single"] = fields["topics"] == 1 and draw(st.booleans())
         return Definition(**fields)
