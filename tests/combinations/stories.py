@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.combinations.changes import LEFT_OUT
 from tests.combinations.definition import GROWN, KEYED_LAKES, LAKES, Definition
 from tests.combinations.example import FORCED, Event, Item
+from tests.combinations.values import DEAD
 
 __all__ = ["kept", "story"]
 
@@ -54,7 +55,8 @@ def _left_out(draw: _Draw, definition: Definition) -> tuple[Event, ...]:
     """Updates of one key leave out values, with faults, deletes, other keys and second readings between them."""
     place, key = draw(_PLACE), draw(st.integers(0, 3))
     same = st.just(key)
-    others = [Item("deleted", key=key), Item("grown", key=key), Item("cell", 0, key)]
+    sound = [at for at, cell in enumerate(definition.cells) if DEAD not in cell.want]
+    others = [Item("deleted", key=key), Item("grown", key=key), *(Item("cell", at, key) for at in sound[:4])]
     others += [Item("moved", 0, key), Item("moved", 0, (key + 3) % 4)]  # away from the key, and to it
     others += [Item("truncated")] if definition.single else []
     items = st.lists(st.one_of(kept(definition, same), kept(definition, same), st.sampled_from(others)), min_size=1, max_size=4)
@@ -63,7 +65,8 @@ def _left_out(draw: _Draw, definition: Definition) -> tuple[Event, ...]:
     pauses += [(Event("run", fault=f"kill:{draw(st.sampled_from(points))}:1"),)]
     pauses += [(_RUN, Event("maintain")), (_RUN, Event("forget"))] if definition.destination in KEYED_LAKES else []
     pause = st.sampled_from(pauses)
-    first = Event("produce", place=place, items=(Item(draw(st.sampled_from(("cell", "grown"))), 0, key),))
+    whole = st.sampled_from((Item("grown", key=key), *(Item("cell", at, key) for at in sound)))
+    first = Event("produce", place=place, items=(draw(whole),))
     later = (Event("produce", place=place, items=tuple(draw(items))) for _ in range(2))
     return first, *draw(pause), next(later), *draw(pause), next(later), _RUN
 
