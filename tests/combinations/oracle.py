@@ -157,7 +157,8 @@ def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: C
 
 def _differs(row: Row, reading: Reading, keyed: Kept | None = None) -> list[str]:
     """What of the row is not as the record says, but for values that it left out; coordinates are those of the last change."""
-    wrong, last = [], keyed.last if keyed is not None else reading
+    wrong: list[str] = []
+    last = keyed.last if keyed is not None else reading
     for name, wanted in values(reading.meaning, reading.definition).items():
         if name == "t" and name not in row.values:
             continue  # schema: ignore

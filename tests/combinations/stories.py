@@ -61,7 +61,8 @@ def _left_out(draw: _Draw, definition: Definition) -> tuple[Event, ...]:
     others += [Item("truncated")] if definition.single else []
     items = st.lists(st.one_of(kept(definition, same), kept(definition, same), st.sampled_from(others)), min_size=1, max_size=4)
     points = ("collect.all", "plan.frozen", "commit.before", "commit.after")
-    pauses = [(), (_RUN,), (Event("run", batches=1),), (_RUN, Event("set_offsets", place=place, share=draw(_WHERE), reread=True))]
+    again = Event("set_offsets", place=place, share=draw(_WHERE), reread=True)
+    pauses: list[tuple[Event, ...]] = [(), (_RUN,), (Event("run", batches=1),), (_RUN, again)]
     pauses += [(Event("run", fault=f"kill:{draw(st.sampled_from(points))}:1"),)]
     pauses += [(_RUN, Event("maintain")), (_RUN, Event("forget"))] if definition.destination in KEYED_LAKES else []
     pause = st.sampled_from(pauses)
