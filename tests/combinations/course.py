@@ -281,7 +281,7 @@ class Course:
             return {}
         return {(source.topic.name, source.partition): at for source, at in ledger.positions().items()}
 
-    def keys(self) -> set[str]:
+    def row_keys(self) -> set[str]:
         """The keys that the definition's table has, by what was committed."""
         found = self.site.found(self._tables(), self._destination)
         letters = Counter((letter.topic, letter.partition, letter.offset) for letter in found.letters)

@@ -124,8 +124,7 @@ def _of_connection(database: duckdb.DuckDBPyConnection, tables: Sequence[str]) -
         found.rows[table] = [] if rows is None else [_row(values) for values in _numbers(rows)]
     if "kpipe_errors" in there:
         letters = database.sql(
-            'SELECT topic, "partition", "offset", key, load_data_line, stage, error_message FROM kpipe_errors'
-            " WHERE dead_letter"
+            'SELECT topic, "partition", "offset", key, load_data_line, stage, error_message FROM kpipe_errors WHERE dead_letter'
         )
         found.letters = [Letter(*letter) for letter in letters.fetchall()]
     return found

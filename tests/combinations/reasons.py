@@ -66,7 +66,7 @@ def _may_be_absent(course: Course, topic: str, partition: int, offset: int) -> b
     wanted = course.cluster.log(topic, partition).records[offset].meaning
     if wanted is None or not wanted.left_out:
         return False
-    states, others, positions = {wanted.key in course.keys()}, set[bool](), course.positions()
+    states, others, positions = {wanted.key in course.row_keys()}, set[bool](), course.positions()
     for name, number, log in course.cluster.places():
         own = (name, number) == (topic, partition)
         for record in log.records[positions.get((name, number), log.start) : offset if own else None]:

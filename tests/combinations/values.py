@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 __all__ = [
-    "ANY", "BROKEN", "DEAD", "EMPTY", "FAR", "NAMELESS", "SHAPES", "STAMPS", "TYPES", "Cell", "breaks_check", "broken", "bytes_of",
-    "days", "is_far", "is_refused", "shaped",
+    "ANY", "BROKEN", "DEAD", "EMPTY", "FAR", "NAMELESS", "SHAPES", "STAMPS", "TYPES", "Cell", "breaks_check", "broken",
+    "bytes_of", "days", "is_far", "is_refused", "shaped",
 ]  # fmt: skip
 
 
