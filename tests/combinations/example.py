@@ -128,9 +128,9 @@ def extend(cluster: Cluster, topic: str, partition: int, items: Sequence[Item], 
             log.records += gaps(item.number)
             continue
         if item.kind == "moved":
-            for one in (0, 1, 2):
+            for part in (0, 1, 2):
                 used = sum(len(other.records) for _, _, other in cluster.places())
-                log.records.append(_moved(item, one, used, definition))
+                log.records.append(_moved(item, part, used, definition))
             continue
         for at in range(item.number if item.kind in ("plain", "cells") else 1):
             used = sum(len(other.records) for _, _, other in cluster.places())
