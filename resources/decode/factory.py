@@ -58,7 +58,7 @@ def decoder(
     if kind.type == "debezium":
         from resources.decode.debezium.decoder import DebeziumDecoder
 
-        made: Decoder = DebeziumDecoder(kind, columns, unique, keeps, access)
+        made: Decoder = DebeziumDecoder(kind, columns, unique, keeps, access, bound is not None and bound.rejects)
     elif key is None:
         made = _decoder(kind, columns, access, "value", bound)
     else:

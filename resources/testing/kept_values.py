@@ -148,8 +148,13 @@ class KeptValues:
         ledger = destination.ledger()[1]
         with pytest.raises(SchemaConflict, match=r"partition 0 offset 1: an update left out big text.*no row of its key"):
             destination.commit(changed(place, ledger, [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"})]))
+        # The source's row has a value in a column that the table does not have yet.
+        with pytest.raises(SchemaConflict, match=r"partition 0 offset 1: an update left out new one.*no row of its key"):
+            destination.commit(changed(place, ledger, [(0, 0, 1, row, set()), (0, 1, 2, row, {"new one"})]))
         assert destination.ledger()[1] == ledger and place.rows() == []
         # A later delete makes the value unnecessary.
         writes: list[Change] = [(0, 0, 1, row, set()), (0, 1, 2, row, {"Big Text"}), (0, 2, 2, None, set())]
         destination.commit(changed(place, ledger, writes))
         assert [found["id"] for found in place.rows()] == [1] and proof(destination).ok
+        destination.commit(changed(place, destination.ledger()[1], [(0, 3, 1, {**row, "n": 2}, {"new one"})]))
+        assert [(found["id"], found["n"]) for found in place.rows()] == [(1, 2)] and proof(destination).ok

@@ -23,8 +23,8 @@ from tests.combinations.judging import Sites, check, survey
 from tests.combinations.outlets import KafkaSite, WebhookSite
 from tests.combinations.pinned import PINNED
 from tests.combinations.servers import MySQLSite, PostgresSite
-from tests.combinations.sites import DuckDBSite, LakeSite, Site
-from tests.combinations.strategies import DESTINATIONS
+from tests.combinations.sites import DuckDBSite, DuckLakeSite, LakeSite, Site
+from tests.combinations.strategies import APART, DESTINATIONS
 from tests.ports import free_port
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PostgresServer
@@ -33,11 +33,12 @@ from tests.servers.postgres import PostgresServer
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.combinations", description=__doc__)
-    parser.add_argument("destinations", nargs="*", choices=(*DESTINATIONS, []), metavar="DESTINATION")
+    parser.add_argument("destinations", nargs="*", choices=(*DESTINATIONS, *APART, []), metavar="DESTINATION")
     parser.add_argument("--seconds", type=float, default=300, help="for each destination")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--until", metavar="REGEX", help="end at the first finding that matches")
     parser.add_argument("--pinned", action="store_true", help="with --until: run the pinned examples")
+    parser.add_argument("--changes", action="store_true", help="only examples of change events")
     parser.add_argument("--broker", help="host:port of a Kafka that runs; else one is started for `kafka`")
     chosen = parser.parse_args()
     with ExitStack() as stack:
@@ -46,13 +47,16 @@ def main() -> None:
             if chosen.pinned:
                 _pinned(destination, sites, chosen.until)
             elif chosen.until:
-                _first(destination, sites, chosen.seed, chosen.seconds, chosen.until)
+                _first(destination, sites, chosen.seed, chosen.seconds, chosen.until, chosen.changes)
             else:
-                _report(destination, sites, chosen.seed, chosen.seconds)
+                _report(destination, sites, chosen.seed, chosen.seconds, chosen.changes)
 
 
-def _first(destination: str, sites: Sites, seed: int, seconds: float, wanted: str) -> None:
-    done = survey(destination, sites, seed, seconds, lambda _: None, lambda text: re.search(wanted, text) is not None)
+def _first(destination: str, sites: Sites, seed: int, seconds: float, wanted: str, changes: bool) -> None:
+    def enough(text: str) -> bool:
+        return re.search(wanted, text) is not None
+
+    done = survey(destination, sites, seed, seconds, lambda _: None, enough, changes)
     _tell(done.examples, done.seconds, done.last_seed, done.failure)
 
 
@@ -74,8 +78,11 @@ def _tell(examples: int, seconds: float, seed: int, failure: str) -> None:
     print(json.dumps({**told, "finding": failure.partition("\n")[0][:200], "code": str(Path(kpipe.__file__))}))
 
 
-def _report(destination: str, sites: Sites, seed: int, seconds: float) -> None:
-    done = survey(destination, sites, seed, seconds, lambda text: print(f"{'=' * 80}\n{destination}: {text}\n", flush=True))
+def _report(destination: str, sites: Sites, seed: int, seconds: float, changes: bool) -> None:
+    def tell(text: str) -> None:
+        print(f"{'=' * 80}\n{destination}: {text}\n", flush=True)
+
+    done = survey(destination, sites, seed, seconds, tell, changes=changes)
     ran = f"{done.examples} examples, {done.refused} definitions refused, {done.seconds:.0f} s, seeds {seed} to {done.last_seed}"
     print(f"{destination}: {ran}")
     for defect in DEFECTS:
@@ -98,6 +105,8 @@ def _sites(destination: str, stack: ExitStack, broker: str | None) -> Sites:
         match kind:
             case "duckdb":
                 return DuckDBSite(folder)
+            case "ducklake":
+                return DuckLakeSite(folder)
             case "kafka":
                 return KafkaSite(folder, str(broker))
             case "webhook":

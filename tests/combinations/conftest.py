@@ -9,7 +9,7 @@ import pytest
 
 from tests.combinations.outlets import KafkaSite, WebhookSite
 from tests.combinations.servers import MySQLSite, PostgresSite
-from tests.combinations.sites import DuckDBSite, LakeSite, Site
+from tests.combinations.sites import DuckDBSite, DuckLakeSite, LakeSite, Site
 
 
 @pytest.fixture
@@ -20,6 +20,8 @@ def sites(request: pytest.FixtureRequest) -> Callable[[str, Path], Site]:
         match destination:
             case "duckdb":
                 return DuckDBSite(folder)
+            case "ducklake":
+                return DuckLakeSite(folder)
             case "kafka":
                 return KafkaSite(folder, request.getfixturevalue("brokers"))
             case "webhook":

@@ -11,6 +11,7 @@ from tests.combinations.values import DEAD, Cell
 __all__ = ["STRING", "enveloped", "fields_of", "has_type", "struct", "wrapped"]
 
 _LONG = {"type": "int64", "optional": True}
+_BYTES = {"type": "bytes", "optional": True}
 STRING = {"type": "string", "optional": True}
 #: Schemas of the types of column `x` that Connect has, as org.apache.kafka.connect.json.JsonSchema names them.
 _SCHEMAS: dict[str, dict[str, Any]] = {
@@ -53,7 +54,7 @@ def struct(fields: Sequence[Mapping[str, Any]], optional: bool = False) -> dict[
 
 def fields_of(kind: str, names: Iterable[str]) -> list[dict[str, Any]]:
     """The fields of a row's schema; `kind` is the type of column `x`."""
-    own = {"k": STRING, "x": _SCHEMAS.get(kind, {})}
+    own = {"k": STRING, "x": _SCHEMAS.get(kind, {}), "b": _BYTES, "e": STRING}
     return [{**own.get(name, _LONG), "field": name} for name in names]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ from tests.combinations.oracle import judge, tables_of
 from tests.combinations.progress import unread
 from tests.combinations.sites import Site
 from tests.combinations.sizes import CORES, lowered
-from tests.combinations.truth import Truth
+from tests.combinations.truth import Truth, keyed_state
 from tests.survival.small import Context, in_worker
 
 __all__ = ["Course", "Refused", "Wrong"]
@@ -279,6 +280,13 @@ class Course:
         except KpipeError:
             return {}
         return {(source.topic.name, source.partition): at for source, at in ledger.positions().items()}
+
+    def row_keys(self) -> set[str]:
+        """The keys that the definition's table has, by what was committed."""
+        found = self.site.found(self._tables(), self._destination)
+        letters = Counter((letter.topic, letter.partition, letter.offset) for letter in found.letters)
+        readings = [one for one in self.truth.readings(self._history()) if one.definition.table == self.definition.table]
+        return set(keyed_state(readings, letters).rows)
 
     def _judged(self) -> list[str]:
         try:

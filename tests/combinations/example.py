@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.combinations import avro, changes, connect
-from tests.combinations.definition import EVENTS, TOPICS, Definition, Meaning
+from tests.combinations.definition import BYTES, EVENTS, GROWN, TOPICS, Definition, Meaning
 from tests.combinations.log import Cluster, Log, Record, gaps
-from tests.combinations.values import BROKEN, EMPTY, FAR, NAMELESS, STAMPS, broken, is_far, shaped
+from tests.combinations.values import BROKEN, EMPTY, FAR, NAMELESS, STAMPS, broken, bytes_of, is_far, shaped
 
-__all__ = ["Event", "Example", "Item", "build", "edited", "extend", "offsets_of", "place_of"]
+__all__ = ["FORCED", "Event", "Example", "Item", "build", "edited", "extend", "offsets_of", "place_of"]
 
 FIRST_MS = 1_700_000_000_000
+#: See `Item`.
+FORCED = 8
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,11 @@ class Item:
 
     Attributes:
         kind: `plain` (`number` rows), `gap` (`number` offsets), `cell`, `cells` (`number` of them, each value once), `broken`,
-            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items), or one of `EVENTS`.
-        number: how many, or which cell, which broken payload, or which text of no list.
+            `tombstone`, `lacking`, `violating`, `null_key`, `empty` (a list without items), one of `EVENTS`, or of change
+            events `grown` (a row with a new column), `kept` (an update that leaves out values; a row where its key has
+            none, unless it is forced), `moved` (a changed primary key: three records).
+        number: how many, or which cell, which broken payload, or which text of no list. Of `kept` which columns; from
+            `FORCED` on it is forced. Of `moved` how far the key goes, from `FORCED` on with values left out.
         key: which key.
         keyed: whether the record has a key.
         far: which timestamp of `FAR`; None: an ordinary one.
@@ -120,15 +127,46 @@ def extend(cluster: Cluster, topic: str, partition: int, items: Sequence[Item], 
         if item.kind == "gap":
             log.records += gaps(item.number)
             continue
+        if item.kind == "moved":
+            for part in (0, 1, 2):
+                used = sum(len(other.records) for _, _, other in cluster.places())
+                log.records.append(_moved(item, part, used, definition))
+            continue
         for at in range(item.number if item.kind in ("plain", "cells") else 1):
             used = sum(len(other.records) for _, _, other in cluster.places())
             one = replace(item, kind="cell", number=at) if item.kind == "cells" else item
+            if item.kind == "kept" and item.number < FORCED and not _is_there(log, _name(item, used)):
+                one = replace(item, kind="cell", number=0)
             log.records.append(_record(one, used, definition))
 
 
-def _record(item: Item, number: int, definition: Definition) -> Record:
+def _name(item: Item, number: int) -> str:
+    return f"k{(item.key + (number if item.kind == 'plain' else 0)) % 4}"
+
+
+def _is_there(log: Log, name: str) -> bool:
+    """Whether the source's table has a row of the key, as far as one partition says."""
+    for record in reversed(log.records):
+        meaning = record.meaning
+        if meaning is not None and (meaning.key == name or meaning.kind == "truncated"):
+            return meaning.kind == "row"
+    return False
+
+
+def _moved(item: Item, part: int, number: int, definition: Definition) -> Record:
+    """One of the records of a changed primary key: a delete of the old key, its tombstone, and a row of the new key."""
+    old, new = item.key % 4, (item.key + 1 + item.number % 3) % 4
+    one = (Item("deleted", key=old), Item("tombstone", key=old), Item("kept", item.number, key=new))[part]
+    if part == 2 and item.number < FORCED:
+        one = Item("cell", 0, key=new)
+    made = _record(one, number, definition, "c")
+    more = {0: ("deleted", new), 2: ("row", old)}.get(part)
+    return replace(made, headers=changes.headers(more[0], f"k{more[1]}")) if more else made
+
+
+def _record(item: Item, number: int, definition: Definition, operation: str = "") -> Record:
     cells = definition.cells
-    name = f"k{(item.key + (number if item.kind == 'plain' else 0)) % 4}"
+    name = _name(item, number)
     timestamp = FIRST_MS + number if item.far is None else FAR[item.far % len(FAR)]
     key = name.encode() if item.keyed else None
     far = is_far(timestamp)
@@ -149,9 +187,14 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     column = None if item.kind == "null_key" else name
     members = {"id": str(number), "k": "null" if column is None else f'"{column}"', "x": cell.text}
     members |= {"x": f"[{cell.text}, {cell.text}]"} if definition.shape == "explode" and item.kind != "empty" else {}
-    members |= {"g": "100"} if item.kind == "violating" else {"g": "1"}
+    members |= {"g": "100" if item.kind == "violating" else str(1 + number % 3 if definition.envelope else 1)}
     members |= {} if item.kind == "lacking" else {"m": "1"}
     members |= {"at": f'"{STAMPS[definition.stamps](number)[0]}"'} if definition.stamps else {}
+    left_out = changes.LEFT_OUT[item.number % len(changes.LEFT_OUT)] if item.kind == "kept" else ()
+    if definition.envelope:
+        members |= {BYTES: json.dumps(base64.b64encode(bytes_of(number)).decode())}
+        members |= {GROWN: json.dumps(f"e{number}")} if item.kind == "grown" or GROWN in left_out else {}
+    members |= {column: changes.placeholder(column, definition.type, number) for column in left_out}
     members = {name: text for name, text in members.items() if text}
     value = ("{" + ",".join(f'"{member}":{text}' for member, text in members.items()) + "}").encode()
     value = shaped(value, definition.shape)
@@ -159,10 +202,11 @@ def _record(item: Item, number: int, definition: Definition) -> Record:
     if definition.format == "avro":
         value = avro.encoded(definition.type, cell, number, column, int(members["g"]))
     if definition.envelope:
-        value = changes.change(definition, number, cell, members)
+        value = changes.change(definition, number, cell, members, left_out, "u" if left_out and not operation else operation)
     elif definition.connect:
         value = connect.enveloped(definition.type, cell, members)
-    return Record(key, value, timestamp, Meaning(number, column, cell, kind, far, timestamp))
+    meaning = Meaning(number, column, cell, kind, far, timestamp, frozenset(left_out), item.kind == "grown")
+    return Record(key, value, timestamp, meaning)
 
 
 def edited(definition: Definition, change: Sequence[tuple[str, Any]]) -> Definition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-__all__ = ["Found", "Letter", "Row", "from_document", "of_duckdb", "of_lake"]
+__all__ = ["Found", "Letter", "Row", "from_document", "of_duckdb", "of_ducklake", "of_lake"]
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
@@ -100,20 +100,33 @@ def _row(values: dict[str, Any]) -> Row:
 
 def of_duckdb(path: Path, *tables: str) -> Found:
     """Tables and dead letters of a DuckDB file."""
-    found = Found()
     if not path.exists():
-        return found
+        return Found()
     with duckdb.connect(str(path)) as database:
-        there = {name for (name,) in database.sql("SELECT table_name FROM duckdb_tables()").fetchall()}
-        for table in tables:
-            rows = database.sql(f'FROM "{table}"').to_arrow_table() if table in there else None
-            found.rows[table] = [] if rows is None else [_row(values) for values in _numbers(rows)]
-        if "kpipe_errors" in there:
-            letters = database.sql(
-                'SELECT topic, "partition", "offset", key, load_data_line, stage, error_message FROM kpipe_errors'
-                " WHERE dead_letter"
-            )
-            found.letters = [Letter(*letter) for letter in letters.fetchall()]
+        return _of_connection(database, tables)
+
+
+def of_ducklake(database: duckdb.DuckDBPyConnection, catalog: Path, *tables: str) -> Found:
+    """The same of a DuckLake, by a connection that has loaded DuckDB's extension."""
+    if not catalog.exists():
+        return Found()
+    database.execute(f"ATTACH 'ducklake:{catalog}' AS lake (READ_ONLY)")
+    database.execute("USE lake")
+    return _of_connection(database, tables)
+
+
+def _of_connection(database: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> Found:
+    found = Found()
+    names = database.sql("SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()").fetchall()
+    there = {name for (name,) in names}
+    for table in tables:
+        rows = database.sql(f'FROM "{table}"').to_arrow_table() if table in there else None
+        found.rows[table] = [] if rows is None else [_row(values) for values in _numbers(rows)]
+    if "kpipe_errors" in there:
+        letters = database.sql(
+            'SELECT topic, "partition", "offset", key, load_data_line, stage, error_message FROM kpipe_errors WHERE dead_letter'
+        )
+        found.letters = [Letter(*letter) for letter in letters.fetchall()]
     return found
 
 

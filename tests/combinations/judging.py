@@ -112,6 +112,7 @@ def survey(
     seconds: float,
     tell: Callable[[str], None],
     enough: Callable[[str], bool] = lambda _: False,
+    changes: bool = False,
 ) -> Hunt:
     """Every kind of finding that comes up in a time, each with its first example; nothing is made small.
 
@@ -122,6 +123,7 @@ def survey(
         seconds: how long to search.
         tell: is called with each new kind of finding.
         enough: whether a finding, given as its transcript, ends the search; it becomes `failure`.
+        changes: whether all examples are of change events.
     """
     done, began = Hunt(last_seed=first_seed - 1), time.monotonic()
     while time.monotonic() < began + seconds and not done.failure:
@@ -129,7 +131,7 @@ def survey(
         chosen = settings(_SETTINGS, max_examples=50, phases=(Phase.generate,))
         with suppress(Unsatisfied, _Over):
             until = began + seconds
-            _rounds(destination, sites, done, chosen, done.last_seed, began, until, collect=True, tell=tell, enough=enough)
+            _rounds(destination, sites, done, chosen, done.last_seed, began, until, True, tell, enough, changes)
     done.seconds = time.monotonic() - began
     return done
 
@@ -162,11 +164,12 @@ def _rounds(
     collect: bool = False,
     tell: Callable[[str], None] = lambda _: None,
     enough: Callable[[str], bool] = lambda _: False,
+    changes: bool = False,
 ) -> None:
     since = time.monotonic() if began is None else began
 
     @chosen
-    @given(examples(destination))
+    @given(examples(destination, changes))
     def each(example: Example) -> None:
         if done.first is None and until is not None and time.monotonic() > until:
             raise _Over

@@ -36,12 +36,14 @@ class Record:
         key, value: bytes; a value of None is a tombstone.
         timestamp: ms since 1970, as the producer wrote it.
         meaning: how the oracle judges it; None for a gap, which no consumer sees.
+        headers: name and value of each.
     """
 
     key: bytes | None
     value: bytes | None
     timestamp: int
     meaning: Any
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass
@@ -138,6 +140,7 @@ class MemoryClient:
             [record.timestamp for _, record in found],
             [record.value for _, record in found],
             [record.key for _, record in found],
+            [list(record.headers) or None for _, record in found],
         )
         ended = self._next >= self._log.end
         return Taken(held, size, (Event(KafkaError(KafkaError._PARTITION_EOF), self._next, True),) if ended else ())

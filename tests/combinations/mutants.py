@@ -275,4 +275,32 @@ MUTANTS = (
         ),
         r"^C2 .*column t ",
     ),
+    Mutant(
+        "14 column",
+        "a value that was left out is unknown in columns of the table only",
+        "duckdb",
+        (
+            (
+                "resources/decode/debezium/images.py",
+                'if name in self._columns or (self._grows and not name.lower().startswith("_kafka_")))',
+                "if name in self._columns)",
+            ),
+        ),
+        r"^C3 .* left out e, which no row",
+        of_events=True,
+    ),
+    Mutant(
+        "14 batch",
+        "a value that was left out is that of the table's row before the batch",
+        "duckdb",
+        (
+            (
+                "resources/destinations/sql/merge/conflict_expressions.py",
+                "list_reduce(list(v ORDER BY {order}), lambda",
+                "list_reduce(list_slice(list(v ORDER BY {order}), 1, 1) || list_slice(list(v ORDER BY {order}), -1, -1), lambda",
+            ),
+        ),
+        r"^C3 .*column [xbge] ",
+        of_events=True,
+    ),
 )

@@ -35,6 +35,7 @@ class Mutant:
         destination: where it is hunted.
         changes: file, its text, and what stands there instead.
         finding: regular expression that a transcript with the finding matches, and that of no other defect.
+        of_events: whether the hunt draws only examples of change events.
     """
 
     item: str
@@ -42,6 +43,7 @@ class Mutant:
     destination: str
     changes: tuple[tuple[str, str, str], ...]
     finding: str
+    of_events: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ def hunted(mutant: Mutant, folder: Path, seed: int, seconds: float, broker: str 
 def _run(mutant: Mutant, folder: Path, broker: str | None, *chosen: str) -> Verdict:
     command = [sys.executable, "-m", "tests.combinations", mutant.destination, "--until", mutant.finding, *chosen]
     command += ["--broker", broker] if broker is not None else []
+    command += ["--changes"] if mutant.of_events else []
     environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=3600)
     if done.returncode:

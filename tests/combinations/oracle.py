@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.combinations.definition import Definition
 from tests.combinations.found import Found, Place, Row
-from tests.combinations.truth import DELETE, FILTERED, LETTER, ROW, Reading, Truth, fates, keyed_state, values
+from tests.combinations.truth import DELETE, FILTERED, LETTER, ROW, Kept, Reading, Truth, fates, keyed_state, values
 from tests.combinations.values import ANY, FOREVER, NEVER, days
 
 __all__ = ["judge", "tables_of"]
@@ -129,8 +129,13 @@ def _untraced(readings: Iterable[Reading], rows: Sequence[Row], kept: Counter[Pl
 
 def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: Counter[Place]) -> list[str]:
     """C3: the table is what writes of each key leave, one by one."""
-    state = keyed_state([reading for reading in readings if not _left_out(reading, table)], kept).rows
-    problems = []
+    whole = keyed_state([reading for reading in readings if not _left_out(reading, table)], kept)
+    state = whole.rows
+    problems = [
+        f"C3 {table}: {_named(row.last.place)} left out {', '.join(name for name, old in row.kept.items() if old is None)},"
+        f" which no row of key {row.last.meaning.key!r} had, and its batch was committed"
+        for row in whole.unknown[:3]
+    ]
     have: dict[Any, list[Row]] = {}
     for row in rows:
         have.setdefault(row.values.get("k"), []).append(row)
@@ -142,7 +147,7 @@ def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: C
             problems.append(f"C3 {table}: key {key!r}: {len(mine)} rows, 1 is due")
         else:
             row = state[key]
-            problems += [f"C3 {table}: key {key!r}: {wrong}" for wrong in _differs(mine[0], row.values, row.last)]
+            problems += [f"C3 {table}: key {key!r}: {wrong}" for wrong in _differs(mine[0], row.values, row)]
             if row.values.definition.ordinality and mine[0].values.get("o") != row.number:
                 problems.append(f"C3 {table}: key {key!r}: row {mine[0].values.get('o')} of the record, {row.number} is due")
             if "n" in mine[0].values and row.values.definition.conflict == "count" and mine[0].values["n"] != row.count:
@@ -150,19 +155,25 @@ def _keyed(table: str, readings: Sequence[Reading], rows: Sequence[Row], kept: C
     return problems
 
 
-def _differs(row: Row, reading: Reading, last: Reading | None = None) -> list[str]:
-    """What of the row is not as the record says; its coordinates are those of the record that changed it last."""
-    wrong = []
+def _differs(row: Row, reading: Reading, keyed: Kept | None = None) -> list[str]:
+    """What of the row is not as the record says, but for values that it left out; coordinates are those of the last change."""
+    wrong: list[str] = []
+    last = keyed.last if keyed is not None else reading
     for name, wanted in values(reading.meaning, reading.definition).items():
         if name == "t" and name not in row.values:
             continue  # schema: ignore
+        if keyed is not None and name in keyed.kept:
+            older = keyed.kept[name]
+            if older is None:
+                continue  # a finding of its own
+            wanted = values(older.meaning, older.definition).get(name, (None,))
         have = row.values.get(name)
         kind = reading.definition.kind(name)
         if not any(_same(have, want, kind, row.text) for want in wanted):
             wrong.append(f"column {name} ({kind}) is {_short(have)}, {' or '.join(map(_short, wanted))} is due")
     stamp = None if row.timestamp is None else row.timestamp // 1000
-    topic, partition, offset = (last or reading).place
-    due = (last or reading).meaning
+    topic, partition, offset = last.place
+    due = last.meaning
     if row.offset is not None and (row.partition, row.offset) != (partition, offset):
         wrong.append(f"the row is of {row.partition}/{row.offset}, {partition}/{offset} is due")
     if row.topic is not None and row.topic != topic:

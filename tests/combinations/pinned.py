@@ -5,8 +5,11 @@ Each is an example that the generator can draw. A new finding is added here when
 
 from __future__ import annotations
 
-from tests.combinations.definition import Definition
-from tests.combinations.example import Event, Example, Item
+from typing import Any
+
+from tests.combinations.changes import LEFT_OUT
+from tests.combinations.definition import GROWN, Definition
+from tests.combinations.example import FORCED, Event, Example, Item
 from tests.combinations.values import TYPES
 
 __all__ = ["PINNED"]
@@ -27,6 +30,19 @@ def _cell(kind: str, beginning: str) -> Item:
 
 _EVENTS = (_plain(7), Item("deleted", key=1), Item("tombstone", key=2), Item("unknown"), Item("null_key"), _plain(2))
 _DAY = "TIMESTAMP WITH TIME ZONE"
+
+
+#: Updates of the key 0 that leave out each of the columns, and the numbers of two of them.
+_KEPT = tuple(Item("kept", at, 0) for at in range(len(LEFT_OUT)))
+_NEW_COLUMN, _ID = FORCED + LEFT_OUT.index((GROWN,)), LEFT_OUT.index(("id",))
+_LEAVING_OUT: tuple[tuple[str, str, str, bool, dict[str, Any]], ...] = (
+    ("duckdb", "debezium", "VARCHAR", False, {"most": 6}),
+    ("duckdb", "flat", "BIGINT[]", True, {"most": 4, "single": True}),
+    ("delta", "debezium", "MAP(VARCHAR, BIGINT)", False, {"divided": "g"}),
+    ("iceberg", "flat", "VARCHAR", True, {"most": 10, "single": True, "divided": "k"}),
+    ("postgres", "debezium", "TIMESTAMP", False, {}),
+    ("mysql", "flat", "DOUBLE", False, {}),
+)
 
 
 def _far(destination: str) -> Example:
@@ -197,6 +213,39 @@ PINNED: dict[str, Example] = {
         )
         for kind, type in (("duckdb", "BIGINT"), ("duckdb", "DOUBLE"), ("kafka", "STRUCT(a BIGINT, b VARCHAR)"))
     },
+    **{
+        f"{kind}: updates leave out values: {envelope}, {type}": Example(
+            Definition(
+                kind, type, conflict="replace", on_null="delete", envelope=envelope, connect=connect, schema="evolve", **more
+            ),
+            (((Item("cell", 0, 0), *_KEPT, Item("grown", key=0), *_KEPT, Item("moved", 1, 0), Item("kept", 0, 2)),),),
+            (RUN, Event("produce", items=(Item("cell", 0, 0), *_KEPT, Item("deleted", key=2), Item("grown", key=2))), RUN),
+        )
+        for kind, envelope, type, connect, more in _LEAVING_OUT
+    },
+    **{
+        f"{kind}: no row has the value that an update left out, of a column that the table does not have yet": Example(
+            Definition(kind, "VARCHAR", conflict="replace", on_null="delete", envelope="debezium", schema="evolve"),
+            (((Item("cell", 0, 0), Item("kept", _NEW_COLUMN, 1)),),),
+            (RUN, Event("produce", items=(Item("grown", key=0), Item("deleted", key=1))), RUN),
+        )
+        for kind in ("duckdb", "delta", "postgres", "mysql")
+    },
+    "duckdb: an update leaves out what an earlier one of its batch has written": Example(
+        Definition(type="VARCHAR", conflict="replace", on_null="delete", envelope="debezium", schema="evolve"),
+        (((Item("cell", 0, 0),),),),
+        (RUN, Event("produce", items=(Item("grown", key=0), Item("kept", 3, 0), Item("kept", 2, 0))), RUN),
+    ),
+    "duckdb: an expression reads a value that an update left out": Example(
+        Definition(type="VARCHAR", conflict="replace", on_null="delete", envelope="debezium", where=True),
+        (((Item("cell", 0, 0), Item("cell", 0, 0), Item("kept", _ID, 0)),),),
+        (RUN,),
+    ),
+    "duckdb: a changed primary key of a row with a value that was left out": Example(
+        Definition(type="VARCHAR", conflict="replace", on_null="delete", envelope="debezium", key_kept=True, single=True),
+        (((Item("cell", 0, 0), Item("moved", FORCED, 0)),),),
+        (RUN, Event("produce", items=(Item("truncated"),)), RUN, Event("set_offsets", share=0.0, reread=True), RUN),
+    ),
     **{
         f"{kind}: a first batch without rows into a table with a key": Example(
             Definition(kind, conflict="replace"), (((Item("gap"),),),), (RUN, Event("produce", items=(_plain(7),)), RUN)

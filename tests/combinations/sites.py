@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import duckdb
 
+from resources.destinations.ducklake.extension import load
 from tests.combinations.definition import NAME, Definition
-from tests.combinations.found import Found, of_duckdb, of_lake
+from tests.combinations.found import Found, of_duckdb, of_ducklake, of_lake
 
-__all__ = ["DuckDBSite", "LakeSite", "Plain", "Site", "create"]
+__all__ = ["DuckDBSite", "DuckLakeSite", "LakeSite", "Plain", "Site", "create"]
 
 _PROGRAMS = {
     "map": "#!/bin/sh\nexec cat\n",
@@ -134,6 +135,16 @@ class DuckDBSite(Plain):
     def found(self, tables: Sequence[str], destination: Callable[[], Any]) -> Found:
         """By SQL."""
         return of_duckdb(self.path, *tables)
+
+
+class DuckLakeSite(Plain):
+    """The home's own DuckLake; it needs a DuckDB that an extension fits (`make ducklake`)."""
+
+    def found(self, tables: Sequence[str], destination: Callable[[], Any]) -> Found:
+        """By SQL."""
+        with duckdb.connect() as connection:
+            load(connection, ["ducklake"])
+            return of_ducklake(connection, self.folder / "home" / "data" / "ducklake.duckdb", *tables)
 
 
 class LakeSite(Plain):

@@ -10,10 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.combinations.definition import LAKES, Definition
-from tests.combinations.example import Event, Item
+from tests.combinations.changes import LEFT_OUT
+from tests.combinations.definition import GROWN, KEYED_LAKES, LAKES, Definition
+from tests.combinations.example import FORCED, Event, Item
+from tests.combinations.values import DEAD
 
-__all__ = ["story"]
+__all__ = ["kept", "story"]
 
 _Draw = Any
 _RUN = Event("run")
@@ -36,7 +38,38 @@ def story(definition: Definition) -> st.SearchStrategy[tuple[Event, ...]]:
         found += [_back()] * 2
     if definition.on_null == "delete":
         found += [_deleted()] * 2
+    if definition.envelope and definition.prepared != "check":
+        found += [_left_out(definition)] * 4
     return st.one_of(found)
+
+
+def kept(definition: Definition, key: st.SearchStrategy[int]) -> st.SearchStrategy[Item]:
+    """Updates that leave out values, now and then without a row of their key."""
+    numbers = [at for at, names in enumerate(LEFT_OUT) if all(map(definition.keeps, names))]
+    forced = [FORCED + at for at in numbers if at < 2 or GROWN in LEFT_OUT[at]]
+    return st.builds(Item, st.just("kept"), st.sampled_from([*numbers * 6, *forced]), key, st.booleans())
+
+
+@st.composite
+def _left_out(draw: _Draw, definition: Definition) -> tuple[Event, ...]:
+    """Updates of one key leave out values, with faults, deletes, other keys and second readings between them."""
+    place, key = draw(_PLACE), draw(st.integers(0, 3))
+    same = st.just(key)
+    sound = [at for at, cell in enumerate(definition.cells) if DEAD not in cell.want]
+    others = [Item("deleted", key=key), Item("grown", key=key), *(Item("cell", at, key) for at in sound[:4])]
+    others += [Item("moved", 0, key), Item("moved", 0, (key + 3) % 4)]  # away from the key, and to it
+    others += [Item("truncated")] if definition.single else []
+    items = st.lists(st.one_of(kept(definition, same), kept(definition, same), st.sampled_from(others)), min_size=1, max_size=4)
+    points = ("collect.all", "plan.frozen", "commit.before", "commit.after")
+    again = Event("set_offsets", place=place, share=draw(_WHERE), reread=True)
+    pauses: list[tuple[Event, ...]] = [(), (_RUN,), (Event("run", batches=1),), (_RUN, again)]
+    pauses += [(Event("run", fault=f"kill:{draw(st.sampled_from(points))}:1"),)]
+    pauses += [(_RUN, Event("maintain")), (_RUN, Event("forget"))] if definition.destination in KEYED_LAKES else []
+    pause = st.sampled_from(pauses)
+    whole = st.sampled_from((Item("grown", key=key), *(Item("cell", at, key) for at in sound)))
+    first = Event("produce", place=place, items=(draw(whole),))
+    later = (Event("produce", place=place, items=tuple(draw(items))) for _ in range(2))
+    return first, *draw(pause), next(later), *draw(pause), next(later), _RUN
 
 
 @st.composite

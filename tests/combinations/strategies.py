@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from kpipe.failpoints import POINTS
 from tests.combinations import avro
 from tests.combinations.definition import EVENTS, KEYED_LAKES, LAKES, TOPICS, Definition
-from tests.combinations.example import Event, Example, Item
+from tests.combinations.example import FORCED, Event, Example, Item
 from tests.combinations.sizes import CORES, NAMES, PIECE
-from tests.combinations.stories import story
+from tests.combinations.stories import kept, story
 from tests.combinations.values import BROKEN, EMPTY, FAR, TYPES
 
-__all__ = ["DESTINATIONS", "examples"]
+__all__ = ["APART", "DESTINATIONS", "examples"]
 
 DESTINATIONS = ("duckdb", "kafka", "webhook", "delta", "iceberg", "parquet", "postgres", "mysql")
-_DATABASES = ("duckdb", "postgres", "mysql")
+#: Needs another version of DuckDB: tests/resources/destinations/test_ducklake.py.
+APART = ("ducklake",)
+_DATABASES = ("duckdb", "postgres", "mysql", *APART)
 #: The newer half of the way of a batch has most of what a crash can break.
 _POINTS = tuple(point for point in POINTS if not point.startswith("tx."))
 #: Types of column `x` that a server names as DuckDB does, for tables that the test makes.
-_SAME = {"postgres": ("BIGINT", "BOOLEAN", "DATE", "TIMESTAMP", "UUID"), "mysql": ("BIGINT", "BOOLEAN", "DATE")}
+_SAME = {"postgres": ("BIGINT", "BOOLEAN", "DATE", "TIMESTAMP", "UUID"), "mysql": ("BIGINT", "BOOLEAN", "DATE"), "ducklake": ()}
 _Draw = Any
 
 
@@ -46,6 +48,11 @@ def _items(definition: Definition) -> st.SearchStrategy[Item]:
         left_out = {*(() if definition.single else ("truncated",)), *(("message",) if definition.envelope == "flat" else ())}
         events = [name for name in EVENTS if name not in left_out]
         kinds += [st.builds(Item, st.sampled_from(events), st.just(1), key, keyed)] * 2
+        kinds.append(st.builds(Item, st.just("grown"), st.just(1), key, keyed))
+        if definition.prepared != "check":
+            kinds += [kept(definition, key)] * 3
+        forced = (FORCED,) if definition.keeps("x") else ()
+        kinds.append(st.builds(Item, st.just("moved"), st.sampled_from((0, 1, 2) * 6 + forced), key, st.just(True)))
     if definition.shape == "explode":
         kinds.append(st.builds(Item, st.just("empty"), st.integers(0, len(EMPTY) - 1), key, keyed))
     if definition.typo:
@@ -65,7 +72,7 @@ def _layouts(draw: _Draw, definition: Definition) -> tuple[tuple[tuple[Item, ...
 
 
 @st.composite
-def _definitions(draw: _Draw, destination: str) -> Definition:
+def _definitions(draw: _Draw, destination: str, changes: bool) -> Definition:
     """One that kpipe takes; what a destination or a combination excludes is not drawn (docs/how-to)."""
 
     def maybe(*others: Any, usual: Any) -> Any:
@@ -73,7 +80,7 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         return draw(st.sampled_from([usual] * 2 * len(others) + list(others)))
 
     database, aside = destination in _DATABASES, ("skip", "fail")
-    fields: dict[str, Any] = {"destination": destination, "format": maybe("avro", usual="json")}
+    fields: dict[str, Any] = {"destination": destination, "format": "json" if changes else maybe("avro", usual="json")}
     fields["type"] = draw(st.sampled_from(tuple(TYPES if fields["format"] == "json" else avro.SCHEMA_TYPES)))
     fields["topics"] = maybe(2, 3, usual=1)
     fields["parse"] = maybe(*aside, usual="dead_letter")
@@ -90,7 +97,7 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
     fields["delivery"] = maybe("at_most_once", usual="exactly_once")
     if database:
         fields["prepared"] = maybe("check", "default", usual="") if destination == "duckdb" else ""
-        fields["conflict"] = draw(st.sampled_from(("", "", "", "replace", "ignore", "update", "count")))
+        fields["conflict"] = draw(st.sampled_from(("", "", "", "replace", "replace", "ignore", "update", "count")))
         if fields["conflict"] == "count" and not (destination == "duckdb" or fields["type"] in _SAME[destination]):
             fields["conflict"] = "update"
         fields["prepared"] = "default" if fields["conflict"] == "count" else fields["prepared"]
@@ -102,15 +109,18 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         # An example takes seconds there, so that what is special about a topic is drawn in every second one.
         fields["conflict"], fields["timeout"] = draw(st.sampled_from(("", "topic"))), draw(st.sampled_from((0, 0, 1)))
         fields["partitions"] = maybe(2, 3, usual=1)
+    if changes:
+        fields["conflict"] = "replace"
     if fields.get("conflict"):
         fields["on_null"] = maybe("delete", usual="skip")
     else:
         fields["program"] = maybe("map", "filter", "flatmap", usual="")
         fields["delivery"] = maybe("at_least_once", "at_most_once", usual="exactly_once")
     if fields["format"] == "json" and fields.get("conflict") == "replace" and destination != "kafka":
-        fields["envelope"] = maybe("debezium", "flat", usual="")
+        fields["envelope"] = draw(st.sampled_from(("debezium", "flat") if changes else ("", "debezium", "flat")))
     if fields.get("envelope"):
         fields["on_null"] = "delete"
+        fields["schema"] = maybe("ignore", usual="evolve")
         fields["connect"] = maybe(True, usual=False)
         fields["single"] = fields["topics"] == 1 and draw(st.booleans())
         return Definition(**fields)
@@ -138,13 +148,18 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
     return Definition(**fields)
 
 
+def _size(item: Item) -> int:
+    """How many offsets an item takes."""
+    return item.number if item.kind in ("plain", "gap", "cells") else 3 if item.kind == "moved" else 1
+
+
 def _bounds(draw: _Draw, layout: Sequence[Sequence[Sequence[Item]]]) -> tuple[Any, Any]:
     """Start and end as offsets: the start at the beginning of the log or in it, the end at its end."""
     which = draw(st.sampled_from(("none", "none", "none", "none", "both", "both", "end", "end", "latest", "start")))
     starts, ends = {}, {}
     for name, logs in zip(TOPICS, layout, strict=False):
         for number, items in enumerate(logs):
-            size = sum(item.number if item.kind in ("plain", "gap", "cells") else 1 for item in items)
+            size = sum(map(_size, items))
             starts[f"{name}:{number}"] = draw(st.sampled_from((0, 0, size // 2))) if which in ("both", "start") else 0
             ends[f"{name}:{number}"] = size
     start = starts if which in ("both", "start") else None
@@ -177,7 +192,7 @@ def _events(draw: _Draw, definition: Definition) -> Event:
         kinds += [answered, answered, answered]
     if destination in ("duckdb", "postgres"):
         kinds += [st.just(Event("retry"))] * 2
-    if destination in KEYED_LAKES:
+    if destination in (*KEYED_LAKES, *APART):
         kinds += [st.just(Event("maintain"))] * 2
     if definition.keyed and destination in KEYED_LAKES:
         kinds.append(st.just(Event("forget")))
@@ -199,9 +214,9 @@ def _events(draw: _Draw, definition: Definition) -> Event:
 
 
 @st.composite
-def examples(draw: _Draw, destination: str) -> Example:
-    """A whole example for a destination."""
-    definition: Definition = draw(_definitions(destination))
+def examples(draw: _Draw, destination: str, changes: bool = False) -> Example:
+    """A whole example for a destination; `changes`: only of change events."""
+    definition: Definition = draw(_definitions(destination, changes))
     layout = draw(_layouts(definition))
     start, end = _bounds(draw, layout) if destination != "webhook" else (None, None)
     definition = Definition(**{**vars(definition), "start": start, "end": end})

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from tests.combinations import avro
-from tests.combinations.definition import LAKES, Definition, Meaning
+from tests.combinations.definition import BYTES, GROWN, LAKES, Definition, Meaning
 from tests.combinations.log import Cluster
-from tests.combinations.values import ANY, DEAD, STAMPS, breaks_check, is_refused
+from tests.combinations.values import ANY, DEAD, STAMPS, breaks_check, bytes_of, is_refused
 
-__all__ = ["Reading", "Truth", "fates", "values"]
+__all__ = ["Kept", "Reading", "Truth", "fates", "keyed_state", "values"]
 
 Place = tuple[str, int, int]  # topic, partition, offset
 ROW, LETTER, FILTERED, DELETE, TRUNCATE = "row", "dead letter", "filtered", "delete", "truncate"
@@ -40,7 +41,9 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
         return _aside(definition.parse)
     if meaning.kind == "empty" and not definition.outer:
         return frozenset({FILTERED})
-    wanted = meaning.cell.want if meaning.cell else (None,)
+    if definition.where and "id" in meaning.left_out:  # an expression over a value that is not there
+        return frozenset()
+    wanted = meaning.cell.want if meaning.cell and "x" not in meaning.left_out else (None,)
     left_out = definition.where and not definition.also and not meaning.selected
     sound = frozenset({FILTERED}) if left_out else frozenset({ROW})
     lacking = definition.typo and not definition.program and meaning.kind == "lacking"
@@ -54,7 +57,8 @@ def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
     if definition.format == "avro" and meaning.cell and not avro.storable(meaning.cell):
         return _aside(definition.parse)
     aside = frozenset[str]().union(*(_aside(policy) for policy in (definition.parse, definition.constraint)))
-    refused = is_refused(definition.destination, definition.type, meaning.cell) if meaning.cell else False
+    cell = None if "x" in meaning.left_out else meaning.cell
+    refused = is_refused(definition.destination, definition.type, cell) if cell else False
     if refused and not left_out:
         return aside
     unsure = DEAD in wanted and refused is not False
@@ -65,7 +69,9 @@ def _is_violating(meaning: Meaning, definition: Definition) -> bool:
     """Whether a row breaks a CHECK of the table."""
     if definition.prepared == "check" and meaning.kind == "violating":
         return True
-    return meaning.cell is not None and breaks_check(definition.destination, definition.type, meaning.cell)
+    if meaning.cell is None or "x" in meaning.left_out:
+        return False
+    return breaks_check(definition.destination, definition.type, meaning.cell)
 
 
 def _aside(policy: str) -> frozenset[str]:
@@ -76,7 +82,7 @@ def values(meaning: Meaning, definition: Definition) -> dict[str, tuple[Any, ...
     """What each column of the record's row may hold."""
     if meaning.cell is None:
         return dict.fromkeys(definition.columns, (None,))
-    g = 100 if meaning.kind == "violating" else 1
+    g = 100 if meaning.kind == "violating" else 1 + (meaning.id or 0) % 3 if definition.envelope else 1
     found: dict[str, tuple[Any, ...]] = {
         "id": (meaning.id,),
         "k": (meaning.key,),
@@ -84,6 +90,10 @@ def values(meaning: Meaning, definition: Definition) -> dict[str, tuple[Any, ...
         "g": (g,),
         "m": (None,) if meaning.kind == "lacking" else (1,),
     }
+    if definition.envelope:
+        found[BYTES] = (bytes_of(meaning.id or 0),)
+        if definition.schema == "evolve":
+            found[GROWN] = (f"e{meaning.id}",) if meaning.grown else (None,)
     if definition.ordinality:
         found["o"] = tuple(range(1, definition.rows(meaning) + 1))
     if definition.stamps and meaning.id is not None:
@@ -187,20 +197,29 @@ class Kept:
         last: the record that changed it last; its coordinates are the row's.
         count: what an expression has counted.
         number: of the row in the record that its values are of, from 1.
+        kept: by column, the record that a value is of which later updates left out; None: no row had it.
     """
 
     values: Reading
     last: Reading
     count: int = 7
     number: int = 1
+    kept: Mapping[str, Reading | None] = field(default_factory=dict)
 
 
 @dataclass
 class Keyed:
-    """Rows by key, as writes of one key leave them: the last one by partition and offset counts."""
+    """Rows by key, as writes of one key leave them: the last one by partition and offset counts.
+
+    Attributes:
+        rows: by key.
+        deleted: by key, its deletes.
+        unknown: rows that a batch has left with a value that no row had; their batch must have been refused.
+    """
 
     rows: dict[str, Kept] = field(default_factory=dict)
     deleted: dict[str, list[Reading]] = field(default_factory=dict)
+    unknown: list[Kept] = field(default_factory=list)
 
     def write(self, reading: Reading, number: int) -> None:
         """A row of a record with that key. One that a backfill reads changes nothing that came behind it, deletes among it.
@@ -216,7 +235,8 @@ class Keyed:
             return
         conflict = reading.definition.conflict
         if there is None or conflict in ("replace", "update"):
-            self.rows[key] = Kept(reading, reading, there.count if there and conflict == "update" else 7, number)
+            kept = {name: there.kept.get(name, there.values) if there else None for name in _columns_kept(reading)}
+            self.rows[key] = Kept(reading, reading, there.count if there and conflict == "update" else 7, number, kept)
         elif conflict == "count":
             self.rows[key] = Kept(there.values, reading, there.count + 1, there.number)
 
@@ -230,6 +250,11 @@ class Keyed:
             del self.rows[key]
 
 
+def _columns_kept(reading: Reading) -> Iterator[str]:
+    """Columns of the table whose values the record has left out."""
+    return (name for name in reading.meaning.left_out if name in values(reading.meaning, reading.definition))
+
+
 def _older(reading: Reading, there: Reading) -> bool:
     return reading.late and reading.place[:2] == there.place[:2] and reading.place[2] < there.place[2]
 
@@ -240,16 +265,22 @@ def keyed_state(readings: Sequence[Reading], letters: Mapping[Place, int]) -> Ke
     Neither is a row that breaks a CHECK: it is set aside, or a later write of its key and batch took its place.
     """
     state = Keyed()
-    for reading in readings:
-        found = fates(reading.meaning, reading.definition)
-        if DELETE in found:
-            state.delete(reading)
-        elif TRUNCATE in found:
-            state.rows.clear()
-        elif ROW in found and not letters.get(reading.place) and not _is_violating(reading.meaning, reading.definition):
-            for number in range(1, reading.definition.rows(reading.meaning) + 1):
-                state.write(reading, number)
+    for _, batch in groupby(readings, lambda reading: reading.batch):
+        for reading in batch:
+            _apply(state, reading, letters)
+        state.unknown += [row for row in state.rows.values() if None in row.kept.values()]
     return state
+
+
+def _apply(state: Keyed, reading: Reading, letters: Mapping[Place, int]) -> None:
+    found = fates(reading.meaning, reading.definition)
+    if DELETE in found:
+        state.delete(reading)
+    elif TRUNCATE in found:
+        state.rows.clear()
+    elif ROW in found and not letters.get(reading.place) and not _is_violating(reading.meaning, reading.definition):
+        for number in range(1, reading.definition.rows(reading.meaning) + 1):
+            state.write(reading, number)
 
 
 def is_lake(definition: Definition) -> bool:

@@ -102,6 +102,7 @@ class DebeziumDecoder:
         unique: columns of the table's key; empty in a sample, which deletes nothing.
         keeps: whether the destination keeps values that an update left out.
         access: settings of the schema registry.
+        grows: whether the table gets a column for each new member.
 
     Raises:
         InvalidPipeline: `format.types` names an unknown type.
@@ -116,10 +117,11 @@ class DebeziumDecoder:
         unique: Columns | None = None,
         keeps: bool = True,
         access: Access | None = None,
+        grows: bool = False,
     ) -> None:
         self._kind, self._keeps = kind, keeps
         self._unique = {name.lower() for name in unique.names()} if unique else set[str]()
-        self._changes, self._images = Changes(kind, access), Images(kind, columns)
+        self._changes, self._images = Changes(kind, access), Images(kind, columns, grows)
         self._keys = ChangeKeys(kind, unique, keeps, access) if unique else None
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:

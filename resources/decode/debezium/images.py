@@ -67,10 +67,11 @@ class Images:
     Args:
         kind: the format.
         columns: the columns.
+        grows: whether the table gets a column for each other member.
     """
 
-    def __init__(self, kind: Format, columns: Columns) -> None:
-        self._columns = columns
+    def __init__(self, kind: Format, columns: Columns, grows: bool = False) -> None:
+        self._columns, self._grows = columns, grows
         self._declared = declared_types(kind)
         self._unavailable = unavailable_values(kind.unavailable)
         self._fittings: OrderedDict[int, tuple[Plan, Fitting]] = OrderedDict()
@@ -186,7 +187,8 @@ class Images:
         return {name for name, item in values.items() if item is not None and self._unavailable(item)}
 
     def _marks(self, kept: set[str]) -> str | None:
-        return marks(name for name in kept if name in self._columns)
+        """Return the value of `UNCHANGED`. A column that the table does not have yet has a value in the source, too."""
+        return marks(name for name in kept if name in self._columns or (self._grows and not name.lower().startswith("_kafka_")))
 
     def _fitting(self, plan: Plan) -> Fitting:
         found = self._fittings.get(id(plan))

@@ -89,8 +89,10 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
         names, source = known.names(), f"{_KEPT} AS w"
     else:
         names, source = carried, f"{_WRITES} AS w JOIN {_FATES} AS f ON f.wid = w.rowid WHERE {stays}"
-        if kept := kept_columns(connection, _WRITES, known):
+        kept = kept_columns(connection, _WRITES, known)
+        if kept is not None:
             refuse_unknown(connection, _FATES, _WRITES, "rowid", table)
+        if kept:
             source = keep(connection, batch, carried, kept, source)
     delta = gained(connection, _FATES, rule)
     name, columns = quote("main", table), ", ".join(map(quote, names))

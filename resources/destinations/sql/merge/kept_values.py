@@ -23,9 +23,14 @@ KEPT_NAME = KEPT[1:-1]
 _FULL = "set REPLICA IDENTITY FULL for the source's table"
 
 
-def kept_columns(session: Any, writes: str, known: Columns) -> list[str]:
-    """Return the columns that a write of the batch keeps, as the table spells them."""
+def kept_columns(session: Any, writes: str, known: Columns) -> list[str] | None:
+    """Return the columns that a write of the batch keeps, as the table spells them; None if no write left out a value.
+
+    No row has a value of a column that the table does not have yet, but `refuse_unknown` counts it.
+    """
     found = session.execute(f"SELECT DISTINCT {KEPT} FROM {writes} WHERE {KEPT} IS NOT NULL").fetchall()
+    if not found:
+        return None
     names = marked_columns([row[0] for row in found])
     return [name for name in known.names() if name.lower() in names]
 

@@ -88,7 +88,7 @@ def met(sql: MergeSql, batch: KeyedBatch) -> str:
 
 
 def settle(
-    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str], kept: Sequence[str] = ()
+    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str], kept: Sequence[str] | None = None
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -98,7 +98,8 @@ def settle(
         sql: of the database.
         batch: the writes.
         carried: columns that rows fill, as the table spells them.
-        kept: columns that a write keeps (kept_values.py); each fate then has a group and a number in it.
+        kept: columns that a write keeps (kept_values.py), if a write left out a value; with columns, each fate has a group and
+            a number in it.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -110,8 +111,9 @@ def settle(
     """
     table, rule, same = batch.table, batch.rule, same_key(batch.key)
     _refuse(session, sql, table, batch.key, rule)
-    if kept:  # before the rows with these values are deleted
+    if kept is not None:
         refuse_unknown(session, sql.fates, sql.writes, sql.write, table)
+    if kept:  # before the rows with these values are deleted
         groups = (
             f"SELECT DISTINCT f.gid FROM {sql.folding.writes} WHERE w.{KEPT} IS NOT NULL AND f.behind = 0 AND NOT f.is_delete"
         )
@@ -138,7 +140,7 @@ def settle(
         values = ", ".join(sql.assign.format(quote(column), side[column]) for column in sets)
         update = sql.update.format(table=name, same=same, values=values, more=made)
         _apply(session, sql, table, update, f"{stays} AND {changed}")
-    columns, values = ", ".join(map(quote, side)), ", ".join(_value(column, side[column], kept) for column in side)
+    columns, values = ", ".join(map(quote, side)), ", ".join(_value(column, side[column], kept or ()) for column in side)
     rows = f"SELECT {values} FROM {sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made} WHERE true"
     _apply(session, sql, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
     return done, delta

@@ -15,6 +15,7 @@ from kpipe.tables.changes import EMPTIES, UNCHANGED, marked_columns
 from resources.decode.block import Decoded, Payloads
 from resources.decode.debezium.decoder import ChangeKeys
 from resources.decode.factory import decoder, sampled
+from resources.decode.growth_guard import Bound
 from tests.resources.decode.debezium.messages import CONNECT, PLACEHOLDER, TIME, change, key, kind, raw, unscaled
 
 FIELDS = [kind("id", "int32"), kind("text", "string"), kind("at", "int64", TIME + "MicroTimestamp")]
@@ -141,6 +142,15 @@ def test_a_new_column_of_the_source_is_a_new_column() -> None:
     payloads = [change("c", {"id": 1}, fields=FIELDS), change("c", {"id": 2, "amount": unscaled(5)}, fields=wider)]
     assert decode(payloads).new_columns.to_dict() == {"amount": "DECIMAL(9,2)"}
     assert decode([change("c", {"id": 1, "more": True})]).new_columns.to_dict() == {"more": "BOOLEAN"}
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_value_that_was_left_out_of_a_column_that_the_table_does_not_have_yet(grows: bool) -> None:
+    """A table that gets the column later must not have NULL there, so the commit has to know of it."""
+    row = {"id": 1, "text": "a", "more": PLACEHOLDER, "_kafka_x": PLACEHOLDER}
+    found = decode([change("u", row)], bound=Bound(COLUMNS, rejects=grows))
+    assert marked_columns(filter(None, found.table.column(UNCHANGED).to_pylist())) == ({"more"} if grows else set())
+    assert not found.new_columns and not found.rejects
 
 
 def test_declared_types_without_schemas() -> None:
