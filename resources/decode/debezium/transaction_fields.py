@@ -101,8 +101,8 @@ class _Members:
         good = np.zeros(len(chosen), np.bool_)
         if self._native is not None and self._names:
             try:
-                arrays, good = self._native.decode(payloads, chosen, skip)
-                rows = iter(pa.StructArray.from_arrays(arrays, self._names).to_pylist())
+                arrays, read = self._native.decode(payloads, chosen, skip)
+                rows, good = iter(pa.StructArray.from_arrays(arrays, self._names).to_pylist()), read
             except MemoryError:  # they are read one by one
                 pass
         for at, fast in zip(chosen.tolist(), good.tolist(), strict=True):

@@ -116,9 +116,10 @@ class TransactionRecords:
     def _read(self, offsets: Sequence[int], values: Sequence[bytes | None]) -> Iterator[tuple[int, Any]]:
         """Yield offset and message; None for a tombstone, a Reject for an invalid message."""
         payloads = Payloads.of([value for value in values if value is not None])
-        found: Iterator[Any] = (
-            (value for _, value, _ in self._documents.read(payloads)) if self._fields is None else iter(self._fields.read(payloads))
-        )
+        if self._fields is not None:
+            found: Iterator[Any] = iter(self._fields.read(payloads))
+        else:
+            found = (value for _, value, _ in self._documents.read(payloads))
         for offset, value in zip(offsets, values, strict=True):
             message = None if value is None else next(found)
             if isinstance(message, Missing):  # the task may find it, and the record may then be of any transaction

@@ -177,9 +177,7 @@ class DebeziumModel:
 class Follower:
     """Tables that follow the topics of a model, by the plans of one run after the other."""
 
-    def __init__(
-        self, model: DebeziumModel, limit: int = 1_000_000, log: Callable[[FakeTopics], FakeLog] = FakeLog
-    ) -> None:
+    def __init__(self, model: DebeziumModel, limit: int = 1_000_000, log: Callable[[FakeTopics], FakeLog] = FakeLog) -> None:
         self.model, self.limits, self._log = model, Limits(limit), log
         self.ledger, self.state = Ledger("p"), State()
         for source, state in model.topics.snapshot().partitions.items():

@@ -38,7 +38,8 @@ _ROW = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "in
 _AVRO_EVENT = {
     "type": "record", "name": "Envelope", "namespace": "s.public.t", "connect.name": "s.public.t.Envelope",
     "fields": [
-        {"name": "before", "type": ["null", _ROW], "default": None}, {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "before", "type": ["null", _ROW], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
         {"name": "source", "type": {
             "type": "record", "name": "Source", "namespace": "io.debezium.connector.postgresql",
             "fields": [
@@ -93,7 +94,8 @@ class Encoding:
         self.format = Format(type="debezium", registry=None if name == "json" else registry)
         self._writers: dict[str, Any] = {}
         for what, avro, protobuf in (
-            ("event", _AVRO_EVENT, _PROTOBUF), ("boundary", _AVRO_BOUNDARY, _PROTOBUF_BOUNDARY), ("key", _AVRO_KEY, _PROTOBUF_KEY),
+            ("event", _AVRO_EVENT, _PROTOBUF), ("boundary", _AVRO_BOUNDARY, _PROTOBUF_BOUNDARY),
+            ("key", _AVRO_KEY, _PROTOBUF_KEY),
         ):  # fmt: skip
             if name == "avro":
                 number, parsed = register(registry, uuid.uuid4().hex, avro), fastavro.parse_schema(avro)

@@ -55,7 +55,8 @@ def drawn(encoding: Encoding) -> list[bytes | None]:
     ]  # fmt: skip
     return [
         *good, None, write("m"), *(write("r", row, None, block(9, "0-1-7"), marker) for marker in markers),
-        *(write("r", row, snapshot=marker) for marker in markers[1:7]), b"", b"nonsense", good[0][: len(good[0]) // 2], good[1] + b"\x01",
+        *(write("r", row, snapshot=marker) for marker in markers[1:7]),
+        b"", b"nonsense", good[0][: len(good[0]) // 2], good[1] + b"\x01",
     ]  # fmt: skip
 
 
@@ -157,7 +158,10 @@ def test_plans_of_random_courses_are_those_of_the_model(limit: int, registry_url
         assert plans[1:] == plans[:1] * 3
 
 
-AVRO_BLOCK = {"type": "record", "name": "B", "fields": [{"name": "id", "type": "string"}, {"name": "data_collection_order", "type": "int"}]}
+AVRO_BLOCK = {
+    "type": "record", "name": "B",
+    "fields": [{"name": "id", "type": "string"}, {"name": "data_collection_order", "type": "int"}],
+}  # fmt: skip
 
 
 def avro_event(**fields: Any) -> dict[str, Any]:
