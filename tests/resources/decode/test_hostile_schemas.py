@@ -142,7 +142,10 @@ def doubling_maps(levels: int) -> Any:
     inner: Any = "long"
     for at in range(levels):
         again = f"R{at - 1}" if at else "long"
-        fields = [{"name": "a", "type": {"type": "map", "values": inner}}, {"name": "b", "type": {"type": "map", "values": again}}]
+        fields = [
+            {"name": "a", "type": {"type": "map", "values": inner}},
+            {"name": "b", "type": {"type": "map", "values": again}},
+        ]
         inner = {"type": "record", "name": f"R{at}", "fields": fields}
     return inner
 
