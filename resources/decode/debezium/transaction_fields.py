@@ -65,7 +65,7 @@ class TransactionFields:
         found: list[Found] = [Reject("not read")] * len(payloads)
         for chosen, skip, messages in self._written.groups(payloads):
             if isinstance(messages, str):
-                why = messages if isinstance(messages, Missing) else Reject(messages)
+                why: Found = messages if isinstance(messages, Missing) else Reject(messages)
                 for at in chosen.tolist():
                     found[at] = why
             else:
