@@ -141,8 +141,8 @@ class EncodedLog(FakeLog):
         if value["op"] == "r":
             names = {"snapshot": "true", "table": "last_in_data_collection", "whole": "last"}
             return self.encoding.event("r", row, snapshot=names[value["snapshot"]])
-        images = (None, row) if value["op"] == "d" else (row, None)
-        return self.encoding.event(value["op"], *images, block(value["order"], value["tx"]))
+        after, before = (None, row) if value["op"] == "d" else (row, None)
+        return self.encoding.event(value["op"], after, before, block(value["order"], value["tx"]))
 
 
 @pytest.mark.parametrize("limit", [1, 5, 1000])
