@@ -153,7 +153,7 @@ class ReadStalled(SourceError):
 
 
 class RegistryFailed(SourceError):
-    """The schema registry was unreachable or failed. A schema id that does not exist is an error of the record instead."""
+    """The schema registry was unreachable or failed. A missing schema id is an error of the record, except in plans."""
 
     retriable = True
 

@@ -7,7 +7,7 @@ crash it writes the events since its last stored position again. Then an old tra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -177,8 +177,8 @@ class Transactions:
             self.first = first
             self.entries = [entry for entry in self.entries if entry.offset >= first]
 
-    def ended(self) -> tuple[Sequence[Transaction], int]:
-        """Return the transactions, and the number of those that are committed.
+    def ended(self) -> tuple[Sequence[Transaction], int, Collection[str]]:
+        """Return the transactions, the number of those that are committed, and the keys of those that have begun only.
 
         Where a later transaction has ended first, the END was lost when Debezium was killed. It has written all events before.
         """
@@ -204,13 +204,7 @@ class Transactions:
             topics = frozenset(name for name, count in counts.items() if count) | (known.topics if known else frozenset())
             found[entry.key] = Transaction(entry.key, known.offset if known else entry.offset, counts, 0, topics)
         result = [replace(one, begins=begins.get(one.key, 0)) for one in found.values()]
-        return result, sum(one.offset < self.next for one in result)
-
-    @property
-    def opened(self) -> frozenset[str]:
-        """Keys of the transactions with a BEGIN and no END."""
-        ended = {entry.key for entry in self.entries if entry.counts is not None}
-        return frozenset(entry.key for entry in self.entries if entry.counts is None and entry.key not in ended)
+        return result, sum(one.offset < self.next for one in result), opened.keys()
 
     def end_of(self, ranks: Mapping[str, int], rank: int) -> int:
         """Return the offset after the last END in a row, from `next` on, of transactions up to this rank; `next` without one."""

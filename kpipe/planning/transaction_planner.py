@@ -206,4 +206,4 @@ class TransactionPlanner:
 
 
 def _history(transactions: Transactions) -> History:
-    return History(*transactions.ended(), transactions.opened, whole=transactions.first == 0)
+    return History(*transactions.ended(), whole=transactions.first == 0)

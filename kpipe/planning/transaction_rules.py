@@ -19,11 +19,11 @@ def check_cut(pipeline: Pipeline) -> None:
         return
     where, source, kind = f"pipeline {pipeline.name}: batch.cut: transaction", pipeline.source, pipeline.format
     into = pipeline.into
-    if kind.type != "debezium" or kind.envelope != "debezium" or kind.registry is not None:
+    if kind.type != "debezium" or kind.envelope != "debezium":
         found = f"{kind.type}, envelope {kind.envelope}" if kind.type == "debezium" else kind.type
         raise NotAvailable(
-            f"{where}: expected format debezium in JSON, found {found}{' with a registry' if kind.registry else ''}",
-            "let Debezium write JSON with its own envelope, or remove batch.cut",
+            f"{where}: expected format debezium, envelope debezium, found {found}",
+            "let Debezium write its own envelope, or remove batch.cut",
         ).about("format", "type")
     if pipeline.transaction_topic is None:
         raise InvalidPipeline(

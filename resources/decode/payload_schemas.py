@@ -19,7 +19,7 @@ from resources.duckdb_engine.arrow_types import schema
 from resources.schema_registry.client import Schema, UnknownSchema, registry
 from resources.schema_registry.config import Access
 
-__all__ = ["Part", "Unfit", "Written", "assembled"]
+__all__ = ["Missing", "Part", "Unfit", "Written", "assembled"]
 
 Reader = TypeVar("Reader")
 
@@ -31,6 +31,10 @@ _MOST_MADE = 1_000  # limit of cached readers; beyond it, the least recently use
 
 class Unfit(Exception):
     """A schema that cannot be read or has no table columns: the reason why all of its records are rejects."""
+
+
+class Missing(str):
+    """Reason for records whose schema the registry does not have: it may have it later."""
 
 
 @dataclass
@@ -74,6 +78,8 @@ class Written(Generic[Reader]):
     def groups(self, payloads: Payloads) -> Iterator[tuple[np.ndarray[Any, Any], int, Reader | str]]:
         """Return for each schema the indices of payloads, the number of bytes before the datum, and the reader or a reason.
 
+        The reason is a `Missing` if the registry does not have the schema.
+
         Raises:
             RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
         """
@@ -98,7 +104,7 @@ class Written(Generic[Reader]):
                 self._made[number] = self._make(self._fetch(number, fetch))
             except UnknownSchema as error:  # not cached: it may be registered later
                 limit = "" if fetch else f": {_MOST_UNKNOWN} other ids of this block are not in the registry"
-                return f"{error}{limit}", False
+                return Missing(f"{error}{limit}"), False
             except Unfit as error:
                 where = f"schema {number}: " if self._registry is not None else ""
                 self._made[number] = Unfit(f"{where}{error}")

@@ -41,7 +41,7 @@ def topics_of(pipeline: Pipeline, environ: Mapping[str, str] | None = None, time
     if pipeline.batch.cut == "transaction":
         from resources.sources.transaction_topics import TransactionTopics
 
-        return TransactionTopics(pipeline.source, environ, timeout_s)
+        return TransactionTopics(pipeline.source, environ, timeout_s, pipeline.format)
     from resources.kafka.topic_metadata import KafkaTopics
 
     return KafkaTopics(pipeline.source, environ, timeout_s)

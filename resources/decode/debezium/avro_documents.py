@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from resources.decode.avro.nodes import Plan
 from resources.decode.avro.rows import Reader
 from resources.decode.avro.schema_plan import plan
 from resources.decode.block import Payloads
@@ -18,7 +19,7 @@ from resources.decode.json.rows import Reject
 from resources.decode.payload_schemas import Unfit
 from resources.schema_registry.client import Schema
 
-__all__ = ["AvroMessages"]
+__all__ = ["AvroMessages", "plain_plan"]
 
 Made = TypeVar("Made")
 
@@ -53,10 +54,9 @@ class AvroMessages(Generic[Made]):
                 found.of(json.loads(other), "", 0)
             self._schema = found.of(json.loads(schema.text), "", 0)
             self.made = make(self._schema)
-        except (Reject, ValueError) as error:
+        except (Reject, ValueError, RecursionError) as error:
             raise Unfit(str(error)) from error
-        plain = [(name, json.dumps(_without_logical(json.loads(text)))) for name, text in schema.references]
-        self._reader = Reader(plan(json.dumps(_without_logical(json.loads(schema.text))), plain))
+        self._reader = Reader(plain_plan(schema))
 
     def read(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Iterator[tuple[int, Any, Made | None]]:
         """Yield position, value, and what belongs to the schema, of each chosen payload; see `Documents` (events.py)."""
@@ -66,6 +66,20 @@ class AvroMessages(Generic[Made]):
             except Reject as error:
                 value = error
             yield at, value, self.made
+
+
+def plain_plan(schema: Schema) -> Plan:
+    """Plan how to read data as Connect wrote it, without logical types.
+
+    Raises:
+        Unfit: the schema cannot be used.
+    """
+    try:
+        plain = [(name, json.dumps(_without_logical(json.loads(text)))) for name, text in schema.references]
+        text = json.dumps(_without_logical(json.loads(schema.text)))
+    except (ValueError, RecursionError) as error:
+        raise Unfit(str(error)) from error
+    return plan(text, plain)
 
 
 class _Connect:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import inf, nan
 from typing import Any
 
@@ -16,6 +17,8 @@ from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
 __all__ = ["Plan", "as_json", "plan"]
 
 _DEEPEST = 100
+# A part of Avro's schema that is used in several places counts in each of them: 28 records with two fields each can make 2 ** 28.
+_MOST_COLUMNS = 20_000
 _INTEGERS = {
     "int8": (Scalar("INTEGER"), 2**7), "int16": (Scalar("INTEGER"), 2**15), "int32": (Scalar("INTEGER"), 2**31),
     "int64": (BIGINT, 2**63),
@@ -51,12 +54,17 @@ class Plan:
         return found
 
 
-def plan(schema: Any, depth: int = 0) -> Plan:
-    """Return the plan of a struct's schema, which is in that many others.
+def plan(schema: Any) -> Plan:
+    """Return the plan of a struct's schema.
 
     Raises:
-        Reject: it is not a schema of Kafka Connect.
+        Reject: it is not a schema of Kafka Connect, or a large one.
     """
+    return _plan(schema, 0, count(1))
+
+
+def _plan(schema: Any, depth: int, made: Iterator[int]) -> Plan:
+    """Return the plan of a struct's schema, which is in that many others; `made` counts the fields."""
     if not isinstance(schema, Mapping) or schema.get("type") != "struct" or not isinstance(schema.get("fields"), Sequence):
         raise Reject("the schema is not a struct of Kafka Connect")
     names, kinds, converts = [], [], []
@@ -64,7 +72,9 @@ def plan(schema: Any, depth: int = 0) -> Plan:
         name = field.get("field") if isinstance(field, Mapping) else None
         if not isinstance(name, str):
             raise Reject("a field of the schema has no name")
-        kind, convert = _field(field, depth + 1)
+        if next(made) > _MOST_COLUMNS:
+            raise Reject(f"the schema makes more than {_MOST_COLUMNS:,} columns and members")
+        kind, convert = _field(field, depth + 1, made)
         names.append(name)
         kinds.append(kind)
         converts.append(convert)
@@ -73,7 +83,7 @@ def plan(schema: Any, depth: int = 0) -> Plan:
     return Plan(Columns(tuple(zip(names, kinds, strict=True))), tuple(converts))
 
 
-def _field(schema: Mapping[str, Any], depth: int) -> tuple[Type, Convert]:
+def _field(schema: Mapping[str, Any], depth: int, made: Iterator[int]) -> tuple[Type, Convert]:
     """Return the type of a schema, and the conversion of values that are not null."""
     if depth > _DEEPEST:
         raise Reject("the schema is nested too deeply")
@@ -98,16 +108,16 @@ def _field(schema: Mapping[str, Any], depth: int) -> tuple[Type, Convert]:
     if kind == "bytes":
         return BLOB, as_bytes
     if kind == "array" and isinstance(schema.get("items"), Mapping):
-        item, convert = _field(schema["items"], depth + 1)
+        item, convert = _field(schema["items"], depth + 1, made)
         return ListOf(item), _items(convert)
     if kind == "map" and isinstance(schema.get("values"), Mapping):
         keys = schema.get("keys")
-        item, convert = _field(schema["values"], depth + 1)
+        item, convert = _field(schema["values"], depth + 1, made)
         if isinstance(keys, Mapping) and keys.get("type") == "string":
             return MapOf(item), _entries(convert)
         return JSON, as_json
     if kind == "struct":
-        inner = plan(schema, depth)
+        inner = _plan(schema, depth, made)
         if not inner.columns:
             return JSON, as_json
         return Struct(inner.columns.items), _members(inner)

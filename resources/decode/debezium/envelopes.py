@@ -28,6 +28,7 @@ _CANAL = {
     **dict.fromkeys(("CREATE", "ALTER", "ERASE", "QUERY", "RENAME", "CINDEX", "DINDEX", "GTID", "MHEARTBEAT"), "message"),
     **dict.fromkeys(("XACOMMIT", "XAROLLBACK"), "message"),
 }  # fmt: skip
+_MONGODB = "an event of Debezium's connector for MongoDB, whose rows are texts: not supported; use format json"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def _debezium(value: Any, plans: Plans | None) -> Change:
         return Change("message", None)
     if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
         raise Reject("not a change event of Debezium: it has no member op")
-    operation = value["op"]
+    operation, source = value["op"], value.get("source")
+    if isinstance(source, Mapping) and source.get("connector") == "mongodb":
+        raise Reject(_MONGODB)
     if operation in _ROWS:
         after = value.get("after")
         if not isinstance(after, Mapping):
@@ -103,6 +106,8 @@ def _images(schema: Any) -> Mapping[str, Plan]:
     for field in fields if isinstance(fields, list) else ():
         name = field.get("field") if isinstance(field, Mapping) else None
         names.add(name if isinstance(name, str) else None)
+        if name in ("before", "after") and field.get("name") == "io.debezium.data.Json":
+            raise Reject(_MONGODB)
         if name in ("before", "after"):
             found[name] = plan(field)
     if {"status", "id", "data_collections"} <= names:

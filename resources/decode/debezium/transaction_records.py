@@ -1,4 +1,4 @@
-"""Read which transaction of the source a record belongs to: Debezium's transaction metadata, in JSON.
+"""Read which transaction of the source a record belongs to: Debezium's transaction metadata, in JSON, Avro or Protobuf.
 
 Facts: Debezium's connector pages, "Transaction metadata" and the `source` block of change events.
 """
@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kpipe.errors import SourceError
+from kpipe.errors import RegistryFailed, SourceError
 from kpipe.transaction_log import Boundary, Change, key_of
 from resources.decode.block import Payloads
 from resources.decode.debezium.envelopes import is_transaction
 from resources.decode.debezium.events import JsonDocuments
+from resources.decode.debezium.transaction_fields import TransactionFields
 from resources.decode.json.rows import Reject
+from resources.decode.payload_schemas import Missing
 
 __all__ = ["TransactionRecords"]
 
@@ -39,10 +41,11 @@ class TransactionRecords:
     Args:
         where: the partition, for messages.
         alone: whether the pipeline has one table only.
+        fields: reads messages with a registry's prefix; None: they are JSON.
     """
 
-    def __init__(self, where: str, alone: bool = True) -> None:
-        self._where, self._alone = where, alone
+    def __init__(self, where: str, alone: bool = True, fields: TransactionFields | None = None) -> None:
+        self._where, self._alone, self._fields = where, alone, fields
         self._documents: JsonDocuments[bool] = JsonDocuments(lambda _: True)
 
     def entries(self, offsets: Sequence[int], values: Sequence[bytes | None]) -> Iterator[Boundary]:
@@ -50,13 +53,14 @@ class TransactionRecords:
 
         Raises:
             SourceError: a record is neither.
+            RegistryFailed, CredentialsRefused: the registry did not return the schema of a record.
         """
         for offset, value in self._read(offsets, values):
             if isinstance(value, Reject) or not is_transaction(value) or not isinstance(value["id"], str):
                 why = f": {value}" if isinstance(value, Reject) else ""
                 raise SourceError(
                     f"{self._where}: offset {offset}: expected BEGIN or END of a transaction, found another record{why}",
-                    "source.topics needs Debezium's transaction topic, PREFIX.transaction, in JSON",
+                    "source.topics needs Debezium's transaction topic, PREFIX.transaction, in the format of the tables' topics",
                 )
             yield Boundary(offset, key_of(value["id"]), self._counts(offset, value) if value["status"] == "END" else None)
 
@@ -75,7 +79,11 @@ class TransactionRecords:
 
         Raises:
             SourceError: a change has no transaction metadata.
+            RegistryFailed, CredentialsRefused: the registry did not return the schema of a record.
         """
+        if self._fields is not None:
+            yield from (self._change(*item) for item in self._read(offsets, values))
+            return
         ends = [None if value is None else _end_of(value) for value in values]
         slow = [at for at, end in enumerate(ends) if end is None]
         rest = self._read([offsets[at] for at in slow], [values[at] for at in slow])
@@ -107,9 +115,19 @@ class TransactionRecords:
 
     def _read(self, offsets: Sequence[int], values: Sequence[bytes | None]) -> Iterator[tuple[int, Any]]:
         """Yield offset and message; None for a tombstone, a Reject for an invalid message."""
-        found = self._documents.read(Payloads.of([value for value in values if value is not None]))
+        payloads = Payloads.of([value for value in values if value is not None])
+        if self._fields is not None:
+            found: Iterator[Any] = iter(self._fields.read(payloads))
+        else:
+            found = (value for _, value, _ in self._documents.read(payloads))
         for offset, value in zip(offsets, values, strict=True):
-            yield offset, None if value is None else next(found)[1]
+            message = None if value is None else next(found)
+            if isinstance(message, Missing):  # the task may find it, and the record may then be of any transaction
+                raise RegistryFailed(
+                    f"{self._where}: offset {offset}: which transaction the record belongs to is unknown: {message}",
+                    "restore the schema in the registry, with its id",
+                )
+            yield offset, message
 
 
 def _end_of(value: bytes) -> tuple[str, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kpipe.batch.batch import Batch
@@ -177,8 +177,8 @@ class DebeziumModel:
 class Follower:
     """Tables that follow the topics of a model, by the plans of one run after the other."""
 
-    def __init__(self, model: DebeziumModel, limit: int = 1_000_000) -> None:
-        self.model, self.limits = model, Limits(limit)
+    def __init__(self, model: DebeziumModel, limit: int = 1_000_000, log: Callable[[FakeTopics], FakeLog] = FakeLog) -> None:
+        self.model, self.limits, self._log = model, Limits(limit), log
         self.ledger, self.state = Ledger("p"), State()
         for source, state in model.topics.snapshot().partitions.items():
             self.ledger = self.ledger.after(transitions.begin(source, state.log_start, state.log_start))
@@ -187,7 +187,7 @@ class Follower:
 
     def restart(self) -> None:
         """Begin another run, which remembers nothing."""
-        self.log = FakeLog(self.model.topics)
+        self.log = self._log(self.model.topics)
         self.planner = TransactionPlanner("p", self.log)
 
     def plan(self) -> Batch | Idle:

@@ -17,8 +17,9 @@ from kpipe.planning import transaction_planner
 from kpipe.planning.planner import Idle
 from kpipe.planning.transaction_cut import Table
 from kpipe.planning.transaction_planner import TransactionPlanner
+from kpipe.testing.topics import FakeTopics
 from kpipe.transaction_log import Change, joined, key_of
-from tests.kpipe.planning.debezium_model import LOG, DebeziumModel, Follower
+from tests.kpipe.planning.debezium_model import LOG, DebeziumModel, FakeLog, Follower
 
 TABLES = ["a", "b", "c"]
 
@@ -26,11 +27,11 @@ TABLES = ["a", "b", "c"]
 class Course:
     """A random course: transactions, crashes of Debezium, records that arrive, runs of kpipe that are killed."""
 
-    def __init__(self, seed: object, limit: int) -> None:
+    def __init__(self, seed: object, limit: int, log: Callable[[FakeTopics], FakeLog] = FakeLog) -> None:
         self.chance = random.Random(str(seed))
         followed = self.chance.choice([["a"], ["a", "b"], TABLES])
         self.model = DebeziumModel(self.chance, TABLES, followed)
-        self.follower = Follower(self.model, limit)
+        self.follower = Follower(self.model, limit, log)
         self.small = limit < 20
         self.at = -1  # number of the state that the last commit gave
         self.waits = 0

@@ -30,6 +30,7 @@ def pipeline(**changes: dict[str, Any]) -> Pipeline:
 def test_a_definition_that_allows_it_is_accepted() -> None:
     check_cut(pipeline())
     check_cut(pipeline(into={"type": "iceberg", "table": "shop"}))
+    check_cut(pipeline(format={"registry": "http://r:8081"}))
     check_cut(pipeline(batch={"cut": "offset"}, source={"start": "latest"}))
     assert pipeline().transaction_topic == "shop.transaction"
     assert pipeline(batch={"cut": "offset"}).transaction_topic is None
@@ -38,7 +39,6 @@ def test_a_definition_that_allows_it_is_accepted() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], type[KpipeError], tuple[str, ...]]] = {
     "another format": ({"format": {"type": "json"}}, NotAvailable, ("format", "type")),
     "another envelope": ({"format": {"envelope": "flat"}}, NotAvailable, ("format", "type")),
-    "a registry": ({"format": {"registry": "http://r:8081"}}, NotAvailable, ("format", "type")),
     "no transaction topic": ({"source": {"topics": TOPICS[:2]}}, InvalidPipeline, ("source", "topics")),
     "a pattern": ({"source": {"topics": None, "topic_pattern": "shop.*"}}, InvalidPipeline, ("source", "topics")),
     "a start": ({"source": {"start": "latest"}}, NotAvailable, ("source", "start")),

@@ -22,6 +22,8 @@ from resources.decode.avro.decoder import AvroDecoder
 from resources.decode.avro.schema_plan import plan
 from resources.decode.avro.schema_resolution import Resolution
 from resources.decode.block import Payloads
+from resources.decode.debezium.avro_documents import AvroMessages
+from resources.decode.debezium.envelopes import ENVELOPES
 from resources.decode.factory import decoder
 from resources.decode.json.rows import Reject, load
 from resources.decode.json_schema.schema import JsonSchema
@@ -133,6 +135,26 @@ def test_parts_inside_of_themselves_are_compared_to_the_end() -> None:
     assert Resolution(plan(tree("long")), plan(tree("long"))).columns.names() == ("m", "n")
     with pytest.raises(Unfit, match="m is a map"):
         Resolution(plan(tree("long")), plan(tree("string")))
+
+
+def doubling_maps(levels: int) -> Any:
+    """Records with two maps of the next one."""
+    inner: Any = "long"
+    for at in range(levels):
+        again = f"R{at - 1}" if at else "long"
+        fields = [
+            {"name": "a", "type": {"type": "map", "values": inner}},
+            {"name": "b", "type": {"type": "map", "values": again}},
+        ]
+        inner = {"type": "record", "name": f"R{at}", "fields": fields}
+    return inner
+
+
+@each_case("row", [doubling("long", 28), doubling_maps(28)])
+def test_change_events_whose_schema_doubles_at_each_level_are_refused(row: Any) -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "after", "type": row}, {"name": "op", "type": "string"}]}
+    found = bounded(lambda: AvroMessages(Schema("AVRO", json.dumps(schema)), ENVELOPES["debezium"].plans))
+    assert "more than 20,000 columns and members" in found
 
 
 @each_case("digits", [4_301, 10**7, 10**30])

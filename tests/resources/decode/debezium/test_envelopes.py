@@ -37,6 +37,21 @@ def test_flattened_rows() -> None:
     assert found.deleted == [2, 3] and found.keys.column("id").to_pylist() == [3, 4] and [at for at, _ in found.rejects] == [4]
 
 
+def test_events_of_mongodb_are_refused_by_name() -> None:
+    """Without that, a delete would have named a row by the text of an identifier."""
+    source = {"connector": "mongodb", "snapshot": "false"}
+    text = '{"_id": {"$oid": "5f"}, "text": "a"}'
+    values = [
+        {"after": text, "source": source, "op": "c"}, {"updateDescription": {}, "source": source, "op": "u"},
+        {"before": None, "source": source, "op": "d"},
+    ]  # fmt: skip
+    fields = [{"field": "after", "type": "string", "optional": True, "name": "io.debezium.data.Json"}, kind("op", "string")]
+    values.append({"schema": {"type": "struct", "fields": fields}, "payload": values[0]})
+    found = decode("debezium", values, [{"id": '{"$oid": "5f"}'}] * 4)
+    assert found.rows == 0 and not found.deleted
+    assert [at for at, why in found.rejects if "connector for MongoDB" in why] == [0, 1, 2, 3]
+
+
 def test_flattened_rows_with_a_schema() -> None:
     fields = [kind("id", "int32"), kind("at", "int32", TIME + "Date"), kind("__deleted", "string")]
     value = {"schema": {"type": "struct", "fields": fields}, "payload": {"id": 1, "at": 1, "__deleted": "false"}}
