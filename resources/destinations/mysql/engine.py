@@ -174,9 +174,8 @@ class MySQLEngine(Engine):
             target_table.make(connection, self.dialect, table, there, needed, key)
 
     def begin(self, connection: Session, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:
-        """See `Engine`."""
+        """See `Engine`. The tables are looked for behind the lock, as a commit before it may have created them."""
         known = self.ledger_exists(connection)
-        there = [self.table_exists(connection, table.name) for table in tables]
         if known and not self.table_exists(connection, FORMAT.name):
             connection.define(FORMAT.ddl(self.dialect))  # commits at once; an empty table counts as missing
         connection.begin()
@@ -186,7 +185,7 @@ class MySQLEngine(Engine):
             sql_dialect.key_alone(connection, name)
         if known:
             sql_dialect.lock(connection, pipeline)
-        return known, there
+        return known, [self.table_exists(connection, table.name) for table in tables]
 
     def begin_snapshot(self, connection: Session) -> None:
         """See `Engine`."""

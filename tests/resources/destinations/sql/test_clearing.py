@@ -17,6 +17,7 @@ from kpipe.ledger.ledger import Lane, LaneChange, Step
 from kpipe.ledger.transitions import reread
 from kpipe.tables.upsert import KeyRule
 from kpipe.verification.clearing import Clearing
+from resources.destinations.mysql import sql_dialect
 from resources.testing.place import Place, batch, begin, live, source
 from resources.testing.state import positions, proof
 from tests.resources.destinations.databases import database
@@ -59,10 +60,20 @@ def test_a_table_that_another_run_creates_meanwhile_is_cleared(place: Place, mon
     check_that_new_tables_are_cleared(place, monkeypatch)
 
 
-def check_that_new_tables_are_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["mysql"], indirect=True)
+def test_a_table_that_another_run_creates_before_the_lock_is_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MySQL creates tables before the transaction."""
+    check_that_new_tables_are_cleared(place, monkeypatch, sql_dialect, "lock")
+
+
+def check_that_new_tables_are_cleared(
+    place: Place, monkeypatch: pytest.MonkeyPatch, owner: Any = None, name: str = "begin"
+) -> None:
+    """Another run commits its first rows when the clearing is about to call that function; by default, of the engine."""
     destination: Any = place.open()
     destination.commit(begin("tweets", (0,)))
-    original = type(destination.engine).begin
+    owner = owner or type(destination.engine)
+    original = getattr(owner, name)
 
     def overtaken(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -70,7 +81,7 @@ def check_that_new_tables_are_cleared(place: Place, monkeypatch: pytest.MonkeyPa
         other.commit(batch(place, other.ledger()[1], {0: 3}))
         return original(*arguments)
 
-    monkeypatch.setattr(type(destination.engine), "begin", overtaken)
+    monkeypatch.setattr(owner, name, overtaken)
     assert destination.clear(["tweets"], "me").rows == {"tweets": 3}
     assert place.rows() == [] and proof(place.open()).ok
 
