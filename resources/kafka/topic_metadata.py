@@ -324,9 +324,12 @@ class KafkaTopics:
         """Return the error for a topic that does not exist, with similar names."""
         try:
             assert self._admin is not None
-            near = get_close_matches(name, self._admin.list_topics(timeout=self._left()).topics, n=3)
+            names = list(self._admin.list_topics(timeout=self._left()).topics)
         except (KafkaException, SourceError):
-            near = []
+            names = []
+        if name in names:
+            return TopicUnknown(f"{self._brokers}: the cluster had no topic {name}", "it was created meanwhile: run it again")
+        near = get_close_matches(name, names, n=3)
         local = self._brokers.startswith(("127.0.0.1:", "localhost:"))
         ours = f"kpipe broker topic {name} (kpipe's local broker), or " if local else ""
         create = f"create it: {ours}kafka-topics.sh --bootstrap-server {self._brokers} --create --topic {name}"
