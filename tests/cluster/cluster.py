@@ -52,6 +52,9 @@ SPARK = {
     "spark.executor.heartbeat.maxFailures": "4",
 }
 
+#: For runs whose executors fetch and unpack the environment, 200 MB: while they do, they send no heartbeat, and Spark ends them.
+UNPACKING = {"spark_network_timeout": f"{PATIENCE_S:g}s", "spark_executor_heartbeat_maxFailures": "600"}
+
 
 def default_base() -> Path:
     """Where `make cluster` puts it: KPIPE_CLUSTER, else a folder among the temporary files."""

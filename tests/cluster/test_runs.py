@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from resources.spark.cluster.python_environment import Packed
-from tests.cluster.cluster import ROOT, Cluster
+from tests.cluster.cluster import ROOT, UNPACKING, Cluster
 from tests.cluster.site import Site, idle
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
@@ -24,6 +24,7 @@ def test_the_archive_is_all_that_workers_need(cluster: Cluster, packed: Packed) 
     one = Site.made(cluster, "plain", None)
     try:
         (one.home / "environment").symlink_to(packed.path.parent)
+        one.variables |= UNPACKING
         one.write(rounds=3)
         one.run()
         one.exact()

@@ -12,7 +12,7 @@ import pytest
 
 from resources.spark.cluster.python_environment import Packed
 from tests.cluster import hadoop
-from tests.cluster.cluster import ROOT, Cluster, wait
+from tests.cluster.cluster import ROOT, UNPACKING, Cluster, wait
 from tests.cluster.following import asleep, held
 from tests.cluster.site import PARTITIONS, PROGRAM, Site, Told, idle
 from tests.cluster.test_runs import MATERIALIZE
@@ -61,6 +61,7 @@ def test_the_archive_is_all_that_nodes_need(cluster: Cluster, yarn: Yarn, packed
     one = on_yarn("plain")
     del one.variables["KPIPE_SPARK_PYTHON"], one.variables["spark_yarn_jars"]
     (one.home / "environment").symlink_to(packed.path.parent)
+    one.variables |= UNPACKING
     one.write(rounds=3)
     spark = cluster.network.base / "spark"
     for worker in cluster.workers:

@@ -14,6 +14,7 @@ from tests.combinations.pinned import PINNED
 from tests.combinations.sites import DuckLakeSite
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     "name",
     [

@@ -55,7 +55,8 @@ def test_tables_by_a_field(place: DuckLakePlace, test: Any, tmp_path: Path) -> N
 
 
 @_EVERYWHERE
-@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(200, 206))])
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", [4, *range(200, 206)])
 def test_killed_at_random(place: DuckLakePlace, tmp_path: Path, seed: int) -> None:
     by_field._search(place, tmp_path, seed, 2 if seed < 200 else 8)
 
