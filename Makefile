@@ -195,7 +195,7 @@ sanitizers: install ## the compiled loops under the address and undefined saniti
 	$(PY) -m pytest -n0 -m "heavy or chaos" tests/resources/native/test_native_memory.py
 
 chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
-	$(PY) -m pytest $(PYTEST) $(CHAOS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-full} $(PY) -m pytest $(PYTEST) $(CHAOS) -m "chaos or hypothesis"
 
 bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options
 	$(PY) -m bench $(BENCH)

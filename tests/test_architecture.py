@@ -60,7 +60,7 @@ def imported(path: Path, typing_too: bool = True) -> frozenset[str]:
     found: set[str] = set()
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not typing_too:
+        if not typing_too and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             skipped.update(inner for child in node.body for inner in ast.walk(child))
         if node in skipped:
             continue

@@ -137,17 +137,21 @@ def test_pages_use_known_languages() -> None:
 @lru_cache(maxsize=1)
 def given_in_tests() -> list[frozenset[str]]:
     """Words of every call and list in the tests."""
-    found = []
+    found: list[frozenset[str]] = []
+
+    def words(node: ast.AST) -> set[str]:
+        if isinstance(node, ast.Constant):
+            return set(node.value.split()) if isinstance(node.value, str) else set()
+        inner = set[str]().union(*map(words, ast.iter_child_nodes(node)))
+        if isinstance(node, ast.Call | ast.List | ast.Tuple):
+            # `kpipe.json("verify", "orders")` is the fixture that adds --json.
+            json_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "json"
+            found.append(frozenset(inner | {"--json"} if json_call else inner))
+        return inner
+
     for path in (ROOT / "tests").rglob("*.py"):
-        if path == Path(__file__):
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call | ast.List | ast.Tuple):
-                inner = ast.walk(node)
-                words = [item.value for item in inner if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-                # `kpipe.json("verify", "orders")` is the fixture that adds --json.
-                json_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "json"
-                found.append(frozenset([word for text in words for word in text.split()] + ["--json"] * json_call))
+        if path != Path(__file__):
+            words(ast.parse(path.read_text(encoding="utf-8")))
     return found
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,36 @@ COMBINED = {"all", "demo", "dev", "testing"}  # of other extras, or for tests
 APART = {"ducklake"}  # pins DuckDB to the version of its extensions; in a lock of its own, and not in `all`
 NO_MODULE = {"java"}  # programs, which nothing imports
 
-# Runs a command of kpipe where these modules cannot be imported.
+# Runs commands of kpipe where some modules cannot be imported, each in a copy of a process that has imported what they all use:
+# no module of an extra. A line of JSON for each command, and one for its end.
 _WITHOUT = """
-import sys
-for name in sys.argv[1].split(","):
-    sys.modules[name] = None
+import json, os, sys
 from kpipe_assets.cli import main
-main(sys.argv[2:])
+from kpipe_assets.commands import run, verify
+extras = set(json.loads(sys.stdin.readline())) & set(sys.modules)
+print(json.dumps(sorted(extras)), flush=True)
+for line in sys.stdin:
+    modules, arguments, variables, output = json.loads(line)
+    child = os.fork()
+    if child:
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
+        continue
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
+    os.environ.update(variables)
+    for name in modules:
+        sys.modules[name] = None
+    try:
+        main(arguments)
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
 """
+Without = Callable[..., tuple[int, str]]
 
 _PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 
@@ -48,14 +70,30 @@ def names(*extras: str) -> set[str]:
     return found
 
 
-def without(modules: tuple[str, ...], home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _WITHOUT, ",".join(modules), *arguments],
-        env={**os.environ, "KPIPE_HOME": str(home), **variables},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+@pytest.fixture(scope="module")
+def server() -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _WITHOUT], stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps([name for modules in LIBRARIES.values() for name in modules]) + "\n")
+            assert json.loads(process.stdout.readline()) == [], "imported without need"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def without(server: subprocess.Popen[str], tmp_path: Path) -> Without:
+    """`without(modules, home, *arguments, **variables)`: exit status of a command, and what it wrote to stderr."""
+
+    def run(modules: tuple[str, ...], home: Path, *arguments: str, **variables: str) -> tuple[int, str]:
+        assert server.stdin is not None and server.stdout is not None
+        output = tmp_path / "output"
+        server.stdin.write(json.dumps([modules, arguments, {"KPIPE_HOME": str(home), **variables}, str(output)]) + "\n")
+        return int(json.loads(server.stdout.readline())), output.read_text()
+
+    return run
 
 
 def define(home: Path, **fields: Any) -> None:
@@ -127,27 +165,27 @@ def test_texts_name_only_extras_that_exist() -> None:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_missing_library_names_the_extra(
-    extras: list[str], arguments: list[str], fields: dict[str, Any], tmp_path: Path
+    extras: list[str], arguments: list[str], fields: dict[str, Any], tmp_path: Path, without: Without
 ) -> None:
     define(tmp_path / "home", **fields)
     modules = tuple(module for extra in extras for module in LIBRARIES[extra])
-    done = without(modules, tmp_path / "home", *arguments)
-    assert (done.returncode, install_hint(*extras) in done.stderr) == (2, True), done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    status, said = without(modules, tmp_path / "home", *arguments)
+    assert (status, install_hint(*extras) in said) == (2, True), said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("extra", "base"), [("s3", "s3://bucket"), ("gcs", "gs://bucket"), ("azure", "az://container")])
-def test_staging_in_an_object_store_names_its_extra(tmp_path: Path, extra: str, base: str) -> None:
+def test_staging_in_an_object_store_names_its_extra(tmp_path: Path, extra: str, base: str, without: Without) -> None:
     define(tmp_path / "home", into={"type": "parquet", "table": "t", "database": f"{base}/key"})
-    done = without(LIBRARIES[extra], tmp_path / "home", "run", "orders", KPIPE_STAGING=f"{base}/staging")
-    assert (done.returncode, install_hint(extra) in done.stderr) == (2, True), done.stderr
+    status, said = without(LIBRARIES[extra], tmp_path / "home", "run", "orders", KPIPE_STAGING=f"{base}/staging")
+    assert (status, install_hint(extra) in said) == (2, True), said
 
 
-def test_a_catalogue_in_postgres_names_both_extras(tmp_path: Path) -> None:
+def test_a_catalogue_in_postgres_names_both_extras(tmp_path: Path, without: Without) -> None:
     into = {"type": "iceberg", "table": "t", "database": str(tmp_path / "lake"), "catalog": "postgresql://u@h/d"}
     define(tmp_path / "home", into=into)
-    done = without(("psycopg",), tmp_path / "home", "verify", "orders")
-    assert (done.returncode, install_hint("iceberg", "postgres") in done.stderr) == (2, True), done.stderr
+    status, said = without(("psycopg",), tmp_path / "home", "verify", "orders")
+    assert (status, install_hint("iceberg", "postgres") in said) == (2, True), said
 
 
 def test_fetching_the_jars_without_jgo_names_the_demo(tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ def test_every_range_over_committed_aborted_and_plain_records(
     produce(brokers, name, [b"plain", b"plain"])  # 18 19
     transactions.abort(1)  # 20, marker at 21
     visible = {0, 1, 2, 15, 16, 18, 19}
-    for start, end in itertools.combinations_with_replacement(range(23), 2):
+    bounds = [*range(7), *range(12, 23)]  # within the aborted ones, all are alike
+    for start, end in itertools.combinations_with_replacement(bounds, 2):
         whole, report = read(config, name, Range(start, end), stall_timeout_s=300)
         assert whole.offsets == sorted(visible & set(range(start, end))), (start, end)
         assert (report.proof == "empty") == (start == end)

@@ -76,13 +76,13 @@ def texts_are_there(mutant: Mutant) -> None:
 
 
 def planted(mutant: Mutant, folder: Path) -> None:
-    """Copy the code to a folder, and put the defect into it.
+    """Copy the code, and what Python compiled of it, to a folder, and put the defect into it.
 
     Raises:
         Changed: a text is not there exactly once.
     """
     for name in _TREES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*-pytest-*.pyc"))
     texts_are_there(mutant)
     compiled = False
     for file, old, new in mutant.changes:

@@ -1,25 +1,49 @@
-"""Every example: the commands of its README run as they are, against a real broker, and print what it says."""
+"""Every example: the commands of its README run as they are, against a real broker, and print what it says.
+
+Where they run `kpipe`, a program of that name passes the command on to this process, which has imported it and has a Spark:
+three or four processes for each example would do both anew. Runs with a process of their own: test_run.py, tests/survival.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from kpipe.errors import KpipeError
 from resources.dev_broker.broker import LocalBroker
+from resources.java import JavaHome
+from resources.spark.jvm.session import start
+from tests.commandline import Kpipe
 from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+# Passes its arguments, folder and environment on, and ends as the command has ended.
+_PASSES_ON = """#!{python} -IS
+import json, os, socket, sys
+with socket.create_connection(("127.0.0.1", {port})) as line, line.makefile("rw") as both:
+    both.write(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]) + "\\n")
+    both.flush()
+    out, err, status = json.loads(both.readline())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(status)
+"""
 
 
 def blocks(folder: str, language: str) -> list[str]:
@@ -29,6 +53,14 @@ def blocks(folder: str, language: str) -> list[str]:
 
 def topics(folder: str) -> list[str]:
     return re.findall(r"produce\.py (\S+)", "".join(blocks(folder, "sh")))
+
+
+@pytest.fixture(scope="session")
+def spark(java: JavaHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
+    """The session's Spark, which other tests of this process use, too."""
+    context = start(tmp_path_factory.mktemp("spark"))
+    yield context
+    context.stop()
 
 
 @pytest.fixture
@@ -92,18 +124,49 @@ def test_links_lead_to_files(path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.usefixtures("free_topics")
-def test_the_commands_of_the_readme_print_what_it_says(folder: str, copy: Path, variables: dict[str, str]) -> None:
+@pytest.mark.usefixtures("free_topics", "spark")
+def test_the_commands_of_the_readme_print_what_it_says(
+    folder: str, copy: Path, variables: dict[str, str], tmp_path: Path
+) -> None:
     (commands,), (expected,) = blocks(folder, "sh"), blocks(folder, "text")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=copy / folder,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, out, err = executed(commands, copy / folder, variables, tmp_path / "bin")
+    assert status == 0, out + err
     for line in expected.splitlines():
-        assert line in done.stdout, f"{line!r} is missing:\n{done.stdout}\n{done.stderr}"
+        assert line in out, f"{line!r} is missing:\n{out}\n{err}"
+
+
+def executed(commands: str, folder: Path, variables: dict[str, str], programs: Path) -> tuple[int, str, str]:
+    """Run commands of a shell: exit status and output."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        listener.settimeout(0.2)
+        programs.mkdir()
+        program = programs / "kpipe"
+        program.write_text(_PASSES_ON.format(python=sys.executable, port=listener.getsockname()[1]))
+        program.chmod(0o755)
+        with subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=folder,
+            env={**variables, "PATH": f"{programs}:{variables['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as shell:
+            ends = thread.submit(shell.communicate, timeout=600)
+            try:
+                while not ends.done():
+                    with suppress(TimeoutError), listener.accept()[0] as line:
+                        answer(line)
+                return (shell.wait(), *ends.result())
+            finally:
+                shell.kill()
+
+
+def answer(line: socket.socket) -> None:
+    """Execute a command of kpipe in this process."""
+    with line.makefile("rw") as both, pytest.MonkeyPatch.context() as patch:
+        arguments, folder, environ = json.loads(both.readline())
+        patch.chdir(folder)
+        more = {name: value for name, value in environ.items() if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
+        done = Kpipe(Path(environ["KPIPE_HOME"]), environ["KAFKA_BROKERS"])(*arguments, status=None, **more)
+        both.write(json.dumps([done.stdout, done.stderr, done.returncode]) + "\n")

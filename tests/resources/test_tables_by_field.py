@@ -114,7 +114,7 @@ def event(kind: Any, number: int = 0, **more: Any) -> dict[str, Any]:
     return {"id": number, "type": kind, **more}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 def test_tables_appear_with_the_values_of_a_field(place: Place, tmp_path: Path) -> None:
     site = Site(place, tmp_path, into={"max_tables": 3})
     site.put(event("order", 1, price=1.5), event("click", 2), event("Order", 3), event("order", 4, price=2))
@@ -138,7 +138,7 @@ def test_tables_appear_with_the_values_of_a_field(place: Place, tmp_path: Path) 
     assert {text.partition(":")[0] for text in proof(site.destination()).problems} == {"table e_click", "table e_order"}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 def test_a_lost_and_a_doubled_row_are_found_beside_offsets_that_were_read_again(place: Place, tmp_path: Path) -> None:
     site = Site(place, tmp_path, columns={"id": "BIGINT"})
     site.put(*(event("a", number) for number in range(6)))
@@ -178,7 +178,7 @@ def test_the_names_of_earlier_tables_are_read_once(place: Place, tmp_path: Path,
     assert kept.tables_written() == ["e_a", "e_c"]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 def test_rows_with_a_key_in_the_tables_of_their_values(place: Place, tmp_path: Path) -> None:
     site = Site(place, tmp_path, into={"key": ["id"], "on_conflict": "replace"}, columns={"id": "BIGINT"})
     site.put(event("a", 1), event("b", 1), event("a", 2), event("a", 1, text="new"), {"type": "d"})

@@ -142,6 +142,18 @@ class Small:
         return status, self.said_file.read_text()
 
 
+def killed(home: Path, name: str, point: str, **more: str) -> None:
+    """Run a pipeline in a process of its own, which SIGKILL ends at a point of the driver (`commit.before:3`).
+
+    It leaves what `kpipe run` leaves, and starts neither a Python nor a JVM. `kpipe run` itself is
+    killed in test_spark.py.
+    """
+    said = home.parent / "killed.txt"
+    said.touch()
+    status, text = Small(home, name, said, f"{point}:kill", **more).end(600)
+    assert status == -signal.SIGKILL, text
+
+
 def _begin(home: Path, name: str, fault: str, follow: bool, more: dict[str, str], said: Path) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it

@@ -30,11 +30,11 @@ STOPPED = ("collect.all", "commit.after", "commit.before")
 ON_A_BRANCH = ("commit.before", *AUDITED, *between("commit.after", "publish.before"))
 
 
-def cases(points: Sequence[str], without: str = "", audited: str = "") -> list[object]:
-    """Every kind at every point. No `chaos`: each of `points` on a quick kind, in turn, the last on all, an audited batch."""
+def cases(points: Sequence[str], without: str = "", audited: str = "", everywhere: str = "") -> list[object]:
+    """Every kind at every point. No `chaos`: each of `points` on a quick kind, in turn, one on all, an audited batch."""
 
     def quick(kind: str, point: str) -> bool:
-        return point in points and (point == points[-1] or kind == QUICK[points.index(point) % len(QUICK)])
+        return point == everywhere or (point in points and kind == QUICK[points.index(point) % len(QUICK)])
 
     return [
         pytest.param(kind, point, marks=[] if quick(kind, point) else pytest.mark.chaos)
@@ -88,7 +88,7 @@ def test_killed(old: Callable[[str], Site], kind: str, point: str) -> None:
     one.exact()
 
 
-@pytest.mark.parametrize(("kind", "point"), cases(FAILED))
+@pytest.mark.parametrize(("kind", "point"), cases(FAILED, everywhere="readback"))
 def test_failed(old: Callable[[str], Site], kind: str, point: str) -> None:
     one = old(kind)
     one.writer.plain(90)
@@ -105,7 +105,7 @@ def test_failed(old: Callable[[str], Site], kind: str, point: str) -> None:
     one.exact()
 
 
-@pytest.mark.parametrize(("kind", "point"), cases(STOPPED, without="gc.scan"))
+@pytest.mark.parametrize(("kind", "point"), cases(STOPPED, without="gc.scan", everywhere="commit.before"))
 def test_stopped_then_overtaken_then_awake(old: Callable[[str], Site], kind: str, point: str) -> None:
     one = old(kind)
     one.writer.round(90)

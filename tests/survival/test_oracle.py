@@ -23,7 +23,7 @@ def good(site: Callable[..., Site]) -> Site:
     made = site("good")
     while len(made.writer.truth.aborted) < 20:
         made.writer.round(90)
-        made.exact()
+        made.exact()  # the oracle finds nothing, so what it finds in a copy is what was done to the copy
     return made
 
 
@@ -51,7 +51,6 @@ def test_falsified(good: Site, tmp_path: Path, what: str) -> None:
     home = tmp_path / "home"
     shutil.copytree(good.kpipe.home, home)
     oracle = replace(good.oracle, home=home)
-    assert oracle.problems() == []
     with duckdb.connect(str(oracle.path)) as connection:
         for (name,) in connection.execute("SELECT index_name FROM duckdb_indexes()").fetchall():
             connection.execute(f'DROP INDEX "{name}"')
@@ -96,8 +95,9 @@ def test_lost_file_of_a_batch_that_may_still_land(good: Site, tmp_path: Path) ->
     assert oracle.problems() == [f"O5 staged files of batch {'0' * 32} are gone, which nobody has committed"]
 
 
+@pytest.mark.chaos
 def test_the_code_as_it_is_passes(tmp_path: Path, kafka_broker: LocalBroker) -> None:
-    """What fails below fails because of the variant."""
+    """What fails below fails because of the variant: each names its reason, and the same tests pass beside this one."""
     done = variants.tested(variants.pristine(tmp_path), variants.CONTROL, kafka_broker.folder)
     assert done.returncode == 0, done.stdout[-5000:]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.batch.counts import Counts
@@ -69,7 +69,6 @@ class World:
         assert sum(item.counts.rows for item in self.history) == number, "and so does the sum of the history"
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["read", "loose", "again", "clear a", "clear B", "table"]), st.integers(1, 12)), max_size=12

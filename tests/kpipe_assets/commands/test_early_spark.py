@@ -33,7 +33,7 @@ def records(count: int) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("action", ["kill", "raise"])
+@pytest.mark.parametrize("action", ["kill", pytest.param("raise", marks=pytest.mark.chaos)])
 def test_a_run_that_ends_before_its_first_task_leaves_no_jvm(
     near: Kpipe, topic: Callable[..., str], write: Callable[..., int], action: str
 ) -> None:

@@ -125,6 +125,7 @@ def test_killed_before_its_first_commit(kpipe: Any, topic: Any, write: Any) -> N
     exact(kpipe, "early", list(range(100)))
 
 
+@pytest.mark.chaos  # each run, without a JVM: tests/survival/test_races.py
 def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic: Any, write: Any, tmp_path: Path) -> None:
     name = topic(2)
     write(name, ['{"id": -1}'])
@@ -151,7 +152,7 @@ def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic:
     no_process_left(kpipe)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.chaos), signal.SIGTERM])
 def test_a_signal_finishes_the_batch_and_leaves_no_process(kpipe: Any, topic: Any, write: Any, number: int) -> None:
     name = topic(1)
     write(name, [json.dumps({"id": n}) for n in range(50)])

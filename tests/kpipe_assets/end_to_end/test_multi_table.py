@@ -15,6 +15,7 @@ import pytest
 from kpipe import failpoints
 from tests.kpipe_assets.commands.test_run import KEYS
 from tests.servers.postgres import PASSWORD, PostgresServer
+from tests.survival.small import killed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -96,12 +97,11 @@ def test_what_verify_says_adds_up_where_records_gave_rows_in_one_table_only(kpip
 
 
 def test_killed_between_two_tables(kpipe: Any, topic: Any, write: Any) -> None:
-    """A whole run, in a process of its own, dies when the first table has its rows: none is there, then all are."""
+    """A run in a process of its own dies when the first table has its rows: none is there, then all are."""
     name = topic(1)
     write(name, [order(1, 5, 6), order(2, 7)])
     kpipe.define("shop", name, **shop())
-    killed = kpipe.outside("run", "shop", status=None, KPIPE_FAULT="commit.table:2:kill")
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "shop", "commit.table:2")
     assert kpipe.sql("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'order%'") == []
     assert kpipe.json("run", "shop")[-1]["rows"] == 2
     assert [row[1:4] for row in kpipe.sql(LINES)] == [(0, 1, 1), (0, 1, 2), (1, 2, 1)]
@@ -125,8 +125,7 @@ def test_an_order_with_a_bad_line_is_a_dead_letter_as_a_whole_and_is_tried_again
     (again,) = kpipe.json("errors", "shop", "--retry")
     assert (again["tried"], again["rows"], again["failed"]) == (2, 0, 2)
     kpipe.define("shop", name, **shop(TRIED, errors=ASIDE))
-    killed = kpipe.outside("errors", "shop", "--retry", status=None, KPIPE_FAULT="commit.data:2:kill")
-    assert killed.returncode == -signal.SIGKILL
+    kpipe.outside("errors", "shop", "--retry", status=-signal.SIGKILL, KPIPE_FAULT="commit.data:2:kill")
     proof(kpipe, span=5, rows=3, dead_letters=2)
     (done,) = kpipe.json("errors", "shop", "--retry")
     assert (done["tried"], done["answered"], done["rows"], done["failed"]) == (2, 2, 2, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.commandline import Kpipe
+from tests.survival.small import killed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -285,8 +285,7 @@ def test_offsets_that_were_skipped_lost_and_read_again(kpipe: Kpipe, topic: Any,
     name = topic(1)
     write(name, records(0, 10), 0)
     kpipe.define("late", name, source={"start": {"0": 4}}, delivery="at_most_once", batch={"max_offsets_per_partition": 3})
-    killed = kpipe.outside("run", "late", status=None, KPIPE_FAULT="commit.before:3:kill")
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "late", "commit.before:3")
     states = [one(kpipe, f"{name}:0:{offset}")["state"] for offset in (0, 3, 4, 6)]
     assert states[:2] == ["skipped", "skipped"] and set(states[2:]) <= {"lost", "read", "not_read"}
     kpipe("run", "late")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 import dagster as dg
@@ -15,6 +14,7 @@ from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
 from tests.kpipe_assets.end_to_end.topic_assets import check, materialize, observe
 from tests.kpipe_assets.end_to_end.topics import found_by, records
+from tests.survival.small import killed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -112,8 +112,7 @@ def test_killed_between_two_tables_and_reset(kpipe: Any, family: Any, write: Any
     write(a, records(0, 5))
     write(b, records(0, 7))
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={"table": "raw_{topic}"}, batch={"max_offsets_per_partition": 4})
-    killed = kpipe.outside("run", "web", status=None, KPIPE_FAULT="commit.table:2:kill")
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "web", "commit.table:2")
     assert kpipe.sql("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'raw%'") == []
     assert kpipe.json("run", "web")[-1]["rows"] == 12
     proven(kpipe, rows=12)

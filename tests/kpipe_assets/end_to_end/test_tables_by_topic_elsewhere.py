@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 import dagster as dg
@@ -19,6 +18,7 @@ from resources.home import Home
 from tests.kpipe_assets.end_to_end.topic_assets import check, materialize, observe
 from tests.kpipe_assets.end_to_end.topics import found_by, records
 from tests.servers import mariadb, postgres
+from tests.survival.small import killed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -42,8 +42,7 @@ def test_iceberg_killed_between_two_tables(kpipe: Any, family: Any, write: Any, 
     write(b, ["not json", *[json.dumps({"price": n / 2}) for n in range(7)]])
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={"type": "iceberg", "table": "raw_{topic}"})
     # The first time both topics begin; the second time the first table has its rows.
-    killed = kpipe.outside("run", "web", status=None, KPIPE_FAULT="commit.next_table:2:kill")
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "web", "commit.next_table:2")
     lake = SqlCatalog("kpipe", uri=f"sqlite:///{kpipe.home}/data/iceberg/catalog.db")
 
     def found(topic: str) -> Any:
@@ -118,8 +117,7 @@ def test_a_server(
     write(b, ["not json", *[json.dumps({"price": n / 2}) for n in range(4)]])
     kpipe.define("web", "", source=found_by(rf"^{stem}\."), into={**into, "table": "raw_{topic}"})
     password = {"PG_PASSWORD": postgres.PASSWORD, "MY_PASSWORD": mariadb.PASSWORD}
-    killed = kpipe.outside("run", "web", status=None, KPIPE_FAULT="commit.before:2:kill", **password)
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "web", "commit.before:2", **password)
     assert kpipe.json("run", "web")[-1]["rows"] == 10
     quoted = [f'"{table(name)}"' if kind == "postgres" else f"`{table(name)}`" for name in (a, b)]
     assert [int(ask(f"SELECT count(*) FROM {name}")[0][0]) for name in quoted] == [6, 4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import duckdb
-import psutil
 import pytest
 
 from kpipe_assets.runs.service_lock import running_service
@@ -19,7 +17,7 @@ from resources.home import Home
 from resources.java import JavaHome
 from tests.commandline import Kpipe
 from tests.kpipe_assets.commands.sql_client import sql, wrong
-from tests.kpipe_assets.service.serving import Serving, kill, lock, rows, serving, until, without_pipelines
+from tests.kpipe_assets.service.serving import Serving, lock, rows, serving, until, without_pipelines
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -218,40 +216,7 @@ def test_spark_that_dies_is_started_again_and_a_second_signal_ends_at_once(
     exact(kpipe, "one", 20)
 
 
-def _killed(kpipe: Kpipe, topics: list[str], write: Callable[..., int], rounds: int) -> None:
-    """Kill the service, its supervisor, Spark or a worker at random moments; every record arrives once."""
-    dice, written = random.Random(7), 0
-    names = [kpipe.define(f"p{at}", name, **QUICK) for at, name in enumerate(topics)]
-    sql(kpipe, "START ALL PIPELINES")
-    for _ in range(rounds):
-        with serving(kpipe) as service:
-            service.wait_for("p0: started")
-            for _ in range(3):
-                for name in topics:
-                    write(name, ids(written, written + 40), dice.randrange(2))
-                written += 40
-                target = dice.uniform(0, 1) * written
-                with suppress(AssertionError):
-                    until(lambda least=target: rows(kpipe, names[0]) >= least, patience=30)
-            victims = [service.worker(), *service.worker().children(recursive=True), psutil.Process(service.process.pid)]
-            victim = dice.choice(victims)
-            with suppress(psutil.NoSuchProcess):
-                victim.kill()
-            if dice.random() < 0.5:
-                kill(service)
-    with serving(kpipe) as service:
-        for name in names:
-            until(lambda table=name: rows(kpipe, table) == written)
-        assert service.end() == 0
-    for name in names:
-        exact(kpipe, name, written)
-
-
-def test_killed_anywhere_it_loses_and_doubles_nothing(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int]) -> None:
-    """Once in `make test`: test_service_chaos.py goes on for minutes."""
-    _killed(kpipe, [topic(2), topic(2)], write, 1)
-
-
+@pytest.mark.chaos  # each time, without a JVM: tests/survival/test_races.py, and rivals that go on in tests/simulation
 def test_two_homes_on_one_destination_are_safe(
     kpipe: Kpipe, tmp_path: Path, topic: Callable[..., str], write: Callable[..., int]
 ) -> None:

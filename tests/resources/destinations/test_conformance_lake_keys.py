@@ -8,7 +8,7 @@ import pytest
 
 from resources.testing.conformance import sampled
 from resources.testing.kept_values import KeptValues
-from resources.testing.keyed import KeyedConformance
+from resources.testing.keyed import RULES, KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
 from tests.resources.destinations.test_conformance_lakes import PLACES
@@ -40,7 +40,18 @@ class TestLakeBackfills(sampled(KeyedBackfills, ["test_an_older_range_does_not_o
 
 
 class TestLakeKeys(sampled(KeyedConformance, QUICK)):  # type: ignore[misc]
-    pass
+    # Both merge with the same code: each history on one of them, in turn, and on all in `make chaos`.
+    @pytest.mark.parametrize(
+        ("place", "name"),
+        [
+            pytest.param(lake, rule, marks=[] if lake == _ALWAYS[at % 2] else pytest.mark.chaos)
+            for lake in _KEYED
+            for at, rule in enumerate(RULES)
+        ],
+        indirect=["place"],
+    )
+    def test_any_history_ends_as_the_writes_one_by_one(self, place: Place, name: str) -> None:
+        super().test_any_history_ends_as_the_writes_one_by_one(place, name)
 
 
 # test_change_events.py compares random histories with DuckDB.

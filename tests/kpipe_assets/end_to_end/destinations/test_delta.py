@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
+
+from tests.survival.small import killed
 
 
 def records(start: int, end: int, **more: Any) -> list[str]:
@@ -35,8 +36,7 @@ def test_topic_to_delta_and_back(kpipe: Any, topic: Any, write: Any, tmp_path: P
     table = tmp_path / "lake" / "orders"
 
     # Killed right before the table's log is written: nothing is there but litter, and the next run ends what was begun.
-    killed = kpipe.outside("run", "orders", status=-signal.SIGKILL, KPIPE_FAULT="commit.before:3:kill")
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "orders", "commit.before:3")
     assert asked(table, "SELECT count(*) FROM lake") == [(300,)]
     assert kpipe.json("verify", "orders")[0]["ok"] and kpipe.json("errors", "orders") == []
 

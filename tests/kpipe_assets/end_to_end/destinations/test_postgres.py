@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kpipe_assets.dagster_resources import real
 from resources.home import Home
 from tests.commandline import contents
 from tests.servers.postgres import PASSWORD, PostgresServer
+from tests.survival.small import killed
 
 
 def records(start: int, end: int, **more: Any) -> list[str]:
@@ -82,8 +82,7 @@ def test_other_deliveries_show_when_they_are_killed(
     name = topic(1)
     write(name, records(0, 40))
     kpipe.define("plain", name, into={**into, "table": "plain"}, delivery=delivery, batch={"max_offsets_per_partition": 20})
-    killed = kpipe.outside("run", "plain", status=None, KPIPE_FAULT="commit.before:3:kill", PG_PASSWORD=PASSWORD)
-    assert killed.returncode == -signal.SIGKILL
+    killed(kpipe.home, "plain", "commit.before:3", PG_PASSWORD=PASSWORD)
     assert kpipe.json("run", "plain")[-1]["positions"] == {"0": 40}
     assert ask("SELECT count(*), count(DISTINCT id) FROM plain") == [(rows, min(rows, 40))]
     proof = kpipe.json("verify", "plain")[0]

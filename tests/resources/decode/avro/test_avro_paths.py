@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.definition.formats import Format
@@ -232,7 +232,6 @@ def typed(draw: Any, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
     return record(("a", kind), ("b", other), name=next(_NAMES)), st.fixed_dictionaries({"a": values, "b": others})
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_what_fastavro_writes_comes_out_again_and_what_is_spoilt_is_read_alike(data: Any) -> None:
     kinds = data.draw(st.lists(typed(), min_size=1, max_size=4))

@@ -7,7 +7,7 @@ import shutil
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kpipe.definition.formats import Format
@@ -186,7 +186,6 @@ def write(record: list[list[str | None]], how: dict[str, Any], ended: bool) -> b
 
 
 @given(options, st.lists(st.lists(field, min_size=3, max_size=3), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example({"delimiter": ",", "quote": "", "escape": "\\", "line_end": "\n", "line_start": "", "null": "", "null_quoted": False,
           "skip_lines": 0}, [[None, "a", None]], False)  # fmt: skip
 def test_what_is_written_by_the_rules_is_read_as_the_same(
@@ -201,7 +200,6 @@ def test_what_is_written_by_the_rules_is_read_as_the_same(
 
 
 @given(options, st.lists(st.binary(max_size=40) | st.text(sign, max_size=30).map(str.encode), max_size=8))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_payload_holds_a_block_decodes_as_its_payloads_do(how: dict[str, Any], payloads: list[bytes]) -> None:
     columns = Columns.of({"a": "VARCHAR", "b": "BIGINT"})
     whole = decode(payloads, columns, **how)
@@ -228,7 +226,7 @@ def test_whatever_a_payload_holds_a_block_decodes_as_its_payloads_do(how: dict[s
     options,
     st.lists(st.text(st.sampled_from(list("ab,;\"'\\\n\r\tN^|>é«")), max_size=40).map(str.encode), min_size=1, max_size=6),
 )
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2 * settings.default.max_examples)
 def test_compiled_code_splits_as_the_exact_one_does(how: dict[str, Any], payloads: list[bytes]) -> None:
     rules, places = Rules.of(csv(**how)), [1, 0]
     native = native_csv(rules, 2, places)

@@ -80,7 +80,6 @@ def rows_of(decoded: Any) -> list[tuple[int, dict[str, Any]]]:
 
 
 @given(st.lists(payload, max_size=60))
-@settings(max_examples=150, deadline=None)
 @example([b'{"a":null,"d":{"x":null,"X":null}}'])
 def test_a_block_decodes_as_its_payloads_do_one_by_one(payloads: list[bytes]) -> None:
     whole = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kpipe.definition.formats import Format
@@ -87,7 +87,6 @@ def test_names_of_references_are_no_paths() -> None:
             Files(text, [(name, 'syntax = "proto3";')])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**64))
 @example(1)
 @example(1218)

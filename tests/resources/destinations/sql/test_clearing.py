@@ -22,7 +22,7 @@ from resources.testing.place import Place, batch, begin, live, source
 from resources.testing.state import positions, proof
 from tests.resources.destinations.databases import database
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(1)
 
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])

@@ -20,7 +20,7 @@ from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, 
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.mysql_place import MySQLPlace
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(1)
 
 BAD = {(0, 2), (0, 3), (0, 7), (1, 0), (1, 4)}
 

@@ -24,7 +24,7 @@ from resources.testing.state import proof
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.topic_batches import BLOG, PRICED, SHOP, TABLES, begun, commit, targets
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(1)
 
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])

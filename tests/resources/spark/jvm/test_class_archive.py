@@ -280,7 +280,3 @@ def test_a_damaged_one_does_not_keep_spark_from_starting(made: Path, tmp_path: P
             file.write(b"\xff" * 4096)
     said, _ = started(made, tmp_path / "home", java)
     assert "closed True sum 3" in said
-    (archive / COMMAND).write_text(json.dumps(["java", "-Xmx1g", "-no-option-of-java", MAIN]))
-    said, _ = started(made, tmp_path / "home", java)
-    assert "mapped False agent ok secret False" in said
-    assert not archive.exists(), "it is made anew"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kpipe.batch.batch import Piece, RangeReport
@@ -385,7 +385,7 @@ def written(rows: Sequence[tuple[int, str, list[int]]], cuts: Sequence[int]) -> 
     return sink.getvalue()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(OUTPUT, st.lists(st.integers(0, 8), max_size=3), st.sampled_from(["map", "filter", "flatmap"]), st.integers(1, 6))
 def test_any_rows_are_those_of_the_contract_or_an_error(
     output: list[tuple[int, str, list[int]]], cuts: list[int], mode: str, count: int
@@ -434,7 +434,7 @@ def of_many_types(count: int) -> bytes:
     return sink.getvalue()
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4 * settings.default.max_examples)
 @given(st.data())
 def test_damaged_streams_end_in_an_error_or_in_whole_rows(data: st.DataObject) -> None:
     """Bytes are changed, left out or repeated: never a crash, never a record twice."""

@@ -50,7 +50,7 @@ def refused(found: Search) -> str:
     ahead=st.integers(0, 80),
     since=st.integers(0, 400),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_exactly_the_guilty_are_found_whatever_the_gaps(offsets: list[int], guilty: set[int], ahead: int, since: int) -> None:
     there = [offset for offset in offsets if offset in guilty]
     if not there:
