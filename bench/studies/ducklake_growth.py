@@ -23,8 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from bench.meter import cpu_seconds
 from kpipe.interfaces import Destination
 from resources.destinations.ducklake.file_lake import FileLake
 from resources.destinations.ducklake.server_lake import ServerLake
@@ -55,13 +54,7 @@ class _Clock:
         """Return the CPU seconds of this process and of the server."""
         found = time.process_time()
         if self._server is not None and self._server.process is not None:
-            parent = psutil.Process(self._server.process.pid)
-            for process in (parent, *parent.children(recursive=True)):
-                try:
-                    times = process.cpu_times()
-                except psutil.NoSuchProcess:
-                    continue
-                found += times.user + times.system
+            found += cpu_seconds(self._server.process.pid)
         return found
 
     @contextmanager

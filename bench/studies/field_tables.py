@@ -25,8 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from bench.meter import cpu_seconds
 from kpipe.batch.batch import Commit, Mark, TableWrite
 from kpipe.batch.counts import Counts
 from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
@@ -83,11 +82,7 @@ class _Clock:
         """Return the CPU seconds."""
         found = time.process_time()
         if self._server is not None and self._server.process is not None:
-            parent = psutil.Process(self._server.process.pid)
-            found += sum(parent.cpu_times()[:4])  # with its ended children
-            for process in parent.children(recursive=True):
-                times = process.cpu_times()
-                found += times.user + times.system
+            found += cpu_seconds(self._server.process.pid)
         return found
 
     def spent(self, work: Callable[[], Any]) -> float:

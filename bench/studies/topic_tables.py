@@ -24,6 +24,7 @@ import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.meter import cpu_seconds
 from kpipe.batch.batch import Committed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ingest.loop import Ingest
@@ -77,14 +78,7 @@ class _Site:
 
 def _spark_cpu() -> float:
     """Return the CPU seconds of Spark's processes, ended children included."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
+    return cpu_seconds(*(process.pid for process in psutil.Process().children()))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from kpipe.interfaces import Publication
 from kpipe_assets.publishing.events import newest_values
 from kpipe_assets.publishing.metadata import END, LAST_BATCH, LAST_SEQ
 
-__all__ = ["NONE", "Shown", "shown_commits", "without_shown"]
+__all__ = ["Shown", "shown_commits", "without_shown"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,6 @@ class Shown:
         return self.seq == seq and self.batch in ("", batch)
 
 
-NONE = Shown()
-
-
 def shown_commits(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collection[str]) -> dict[str, Shown]:
     """Return the newest commit in the event log for each partition of an asset.
 
@@ -47,7 +44,7 @@ def shown_commits(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collec
         asset: the table.
         keys: of the partitions.
     """
-    shown = dict.fromkeys(keys, NONE)
+    shown = dict.fromkeys(keys, Shown())
     for key, values in newest_values(instance, asset, keys, (LAST_SEQ, LAST_BATCH, END)).items():
         seq, end = values.get(LAST_SEQ), values.get(END)
         if isinstance(seq, int):
@@ -61,10 +58,10 @@ def without_shown(publications: Sequence[Publication], shown: Mapping[str, Shown
     The log contains the commits of a partition up to its newest one, if that is one of these. Else none of these is in the log:
     a publisher that crashed had read them from the oldest on, and all that was marked as published is older.
     """
-    covered = {}
-    for key, found in shown.items():
-        known = any(found.is_commit(item.seq, item.batch) for item in publications)
-        covered[key] = found.seq if known else 0
+    batches = {item.seq: item.batch for item in publications}
+    covered = {
+        key: last.seq for key, last in shown.items() if last.seq in batches and last.is_commit(last.seq, batches[last.seq])
+    }
     return [
         Publication(item.batch, item.seq, {key: value for key, value in item.metadata.items() if item.seq > covered.get(key, 0)})
         for item in publications

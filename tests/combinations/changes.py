@@ -54,7 +54,7 @@ def headers(item: str, name: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def placeholder(column: str, kind: str, number: int) -> str:
-    """What stands in a record, as JSON, for a value of a column that the update left out.
+    """JSON in a record in place of a value of a column that the update left out.
 
     Args:
         column: its name.

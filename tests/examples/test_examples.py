@@ -1,7 +1,7 @@
 """Every example: the commands of its README run as they are, against a real broker, and print what it says.
 
 Where they run `kpipe`, a program of that name passes the command on to this process, which has imported it and has a Spark:
-three or four processes for each example would do both anew. Runs with a process of their own: test_run.py, tests/survival.
+three or four processes for each example would do both again. Runs with a process of their own: test_run.py, tests/survival.
 """
 
 from __future__ import annotations

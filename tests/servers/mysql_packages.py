@@ -7,7 +7,6 @@ keys are those of the machine's apt, which verifies the packages.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,9 +35,9 @@ def install() -> None:
     """
     if FOLDER.is_dir():
         return
-    with tempfile.TemporaryDirectory(prefix="kpipe-mysql-") as scratch:
+    FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".mysql-", dir=FOLDER.parent) as scratch:
         folder = Path(scratch)
-        folder.chmod(0o755)  # apt fetches as a user of its own
         sources = folder / "sources.list"
         sources.write_text(f"deb [signed-by={_KEYS}] {_mirror()} {_SUITE} main\n")
         for name in ("lists/partial", "cache/archives/partial", "packages", "made"):
@@ -56,8 +55,7 @@ def install() -> None:
         _run(["apt-get", *apt, "-qq", "download", *wanted], folder / "packages")
         for package in sorted((folder / "packages").glob("*.deb")):
             _run(["dpkg-deb", "-x", str(package), str(folder / "made")])
-        FOLDER.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(folder / "made", FOLDER, symlinks=True)
+        (folder / "made").rename(FOLDER)  # whole, or not at all
 
 
 def _mirror() -> str:
