@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -72,6 +73,7 @@ _NOT_FAST_FIXTURES = {
     "apicurio", "azure", "gcs", "java", "mariadb", "mysql",
     "postgres", "rest", "running_broker", "s3", "store_server",
 }  # fmt: skip
+_CLUSTER = "tests/cluster/"
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
@@ -135,6 +137,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         costs += [cost for name, cost in _COSTS_OF_FIXTURES.items() if name in getattr(item, "fixturenames", ())]
         weights[item.path] += max([1, cases // 25, *costs])
     items.sort(key=lambda item: -weights[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests of a cluster to one process: each process would start brokers and workers of its own."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneCluster(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _CLUSTER if nodeid.startswith(_CLUSTER) else super()._split_scope(nodeid)
+
+    return OneCluster(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,7 +43,8 @@ class ContextRunner(BatchRunner):
         self._group = batch.id
         try:
             if is_local(str(context.master)):
-                reports = run_pieces(context, stored(job), share_out(batch, context.defaultParallelism))
+                tasks = share_out(batch, context.defaultParallelism, program=job.program is not None)
+                reports = run_pieces(context, stored(job), tasks)
             else:
                 reports = self._remote_workers.run(context, job, batch)
         finally:

@@ -68,7 +68,8 @@ class RemoteWorkers:
         """
         job, pieces = self.sent(context, job), max(len(batch.steps), batch.span // SMALLEST_PIECE)
         with attended(context, batch.id, self._log):
-            return run_pieces(context, job, share_out(batch, slots(context, pieces)))
+            tasks = share_out(batch, slots(context, pieces), program=job.program is not None)
+            return run_pieces(context, job, tasks)
 
     def took(self, reports: Iterable[RangeReport]) -> None:
         """Add the work of these reports."""

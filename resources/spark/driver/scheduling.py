@@ -26,20 +26,22 @@ SMALLEST_PIECE = 20_000
 _TASK_RECORDS, _RANGE_RECORDS = 8_000, 750
 
 
-def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[list[Piece]]:
+def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE, program: bool = False) -> list[list[Piece]]:
     """Split a batch into pieces for tasks: long ranges are split when cores would idle, short ones share a task.
 
     Args:
         batch: what to read.
         cores: tasks that run at once.
         smallest: offsets below which a range is not split.
+        program: the records pass through a program. What it takes for a record is unknown, so no core is left idle.
 
     Returns:
-        At most `cores` lists, fewer for a small batch, none empty, with about the same number of offsets each.
+        At most `cores` lists, fewer for a small batch without a program, none empty, with about the same number of offsets
+        each.
     """
     share, steps = max(smallest, -(-batch.span // max(1, cores))), batch.steps
     pieces = [Piece.of(step, part) for step in steps for part in step.range.split(-(-len(step.range) // share), smallest)]
-    worth = -(-(batch.span + _RANGE_RECORDS * len(pieces)) // _TASK_RECORDS)
+    worth = len(pieces) if program else -(-(batch.span + _RANGE_RECORDS * len(pieces)) // _TASK_RECORDS)
     tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces), worth))]
     loads = [(0, index) for index in range(len(tasks))]  # a heap: a linear search takes seconds for thousands of pieces
     for piece in sorted(pieces, key=lambda item: -len(item.range)):

@@ -76,6 +76,12 @@ def test_a_batch_of_little_work_is_one_task() -> None:
     assert [len(task) for task in share_out(batch(*[1] * 1000), cores=2)] == [500, 500]
 
 
+def test_short_ranges_of_a_program_run_side_by_side() -> None:
+    """A program may take seconds for a record, which the number of records does not say."""
+    assert [len(task) for task in share_out(batch(*[30] * 3), cores=3, program=True)] == [1, 1, 1]
+    assert [len(task) for task in share_out(batch(*[30] * 5), cores=2, program=True)] == [3, 2]
+
+
 @pytest.fixture
 def thawed() -> Iterator[None]:
     """A task freezes what its process holds; this process goes on."""
