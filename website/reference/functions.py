@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from kpipe.expressions.mysql.function_list import SPECIAL, known
 from kpipe.expressions.mysql.refused.functions import REFUSED
 from website.reference.markdown import sentence, table
+from website.reference.server_differences import server_differences
 
 __all__ = ["functions"]
 
@@ -58,8 +59,8 @@ def functions() -> str:
         [
             "# Functions\n",
             "Look up a function of MySQL or SingleStore that [statements](statements.md#expressions) take, or what to write"
-            " instead of\na rejected function. Each function has MySQL's meaning; tests compare it with a MariaDB"
-            " server.\n",
+            " instead of\na rejected function. Each function has MySQL's meaning; tests compare it with a MySQL and a"
+            " MariaDB server,\nwhich [differ](#where-mysql-and-mariadb-differ) in some cases.\n",
             "Definitions in YAML take DuckDB's SQL instead, or MySQL's after `mysql:`: see [expressions](expressions.md).\n",
             "## Functions that are taken\n",
             table(
@@ -72,5 +73,6 @@ def functions() -> str:
             table(("function", "write instead"), foreign),
             "## Functions that are rejected\n",
             table(("function", "reason", "instead"), others),
+            server_differences(),
         ]
     )

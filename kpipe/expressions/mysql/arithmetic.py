@@ -211,8 +211,6 @@ def _bits(template: str) -> Callable[[Value, Value], Value]:
         # The shift count is read as an integer; other operands are rounded half away from zero.
         count = integer(right) if template.startswith("(CASE") and right.kind in ("text", "double") else right
         a, b = bit_pattern(left), bit_pattern(count)
-        if template.startswith("(CASE"):  # the server reads the low 32 bits of the count
-            b = f"({b} & 4294967295::UBIGINT)"
         return Value(f"CAST({bind_sql(template.format, a, b)} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
 
     return rule

@@ -16,13 +16,13 @@ __all__ = ["FUNCTIONS"]
 
 
 def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
-    """Compile LOCATE: the first position, searched from a position inside the text; else 0."""
+    """Compile LOCATE: the first position, searched from a position of the text; else 0."""
     if start is None:
         return Value(f"instr({text(where).sql}, {text(what).sql})", "int", 10)
 
     def body(x: str, y: str, p: str) -> str:
         behind = f"instr(substring({x}, {p}), {y})"
-        inside = f"{p} BETWEEN 1 AND length({x})"
+        inside = f"{p} BETWEEN 1 AND length({x}) + 1"  # an empty text is found behind the last character, too
         none = f"{x} IS NULL OR {y} IS NULL OR {p} IS NULL"
         return f"(CASE WHEN {none} THEN NULL WHEN {inside} AND {behind} > 0 THEN {behind} + {p} - 1 ELSE 0 END)"
 

@@ -18,9 +18,8 @@ from kpipe.expressions.mysql.columns import of_columns
 from kpipe.expressions.mysql.compiler import compiled
 from kpipe.expressions.mysql.values import text
 from kpipe.schema.columns import Columns
-from tests.kpipe.expressions.mysql.recorded import Asked
+from tests.kpipe.expressions.mysql.recorded import Asked, same
 from tests.kpipe.expressions.mysql.records import COLUMNS, DUCKDB, ROWS, TYPES
-from tests.kpipe.expressions.mysql.test_against_mariadb import same
 from tests.servers.mariadb import MariaServer
 
 _LEAVES = [

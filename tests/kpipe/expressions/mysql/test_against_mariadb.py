@@ -1,9 +1,7 @@
-"""Compiled expressions give what a MariaDB gave, in every record: see recorded.py."""
+"""Compiled expressions give the servers' values in every record: MariaDB's, or MySQL's where the page of functions says so."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator
 
@@ -16,8 +14,9 @@ from kpipe.expressions.mysql.values import text
 from kpipe.schema.columns import Columns
 from resources.duckdb_engine.in_memory import register
 from tests.cases import each_case
-from tests.kpipe.expressions.mysql.recorded import answers, expressions, names
+from tests.kpipe.expressions.mysql.recorded import expressions, names, same, same_document
 from tests.kpipe.expressions.mysql.records import COLUMNS, DUCKDB, ROWS, TYPES
+from tests.kpipe.expressions.mysql.server_rules import expected
 
 RESOLVE = of_columns(Columns.of({name: TYPES[name.rstrip("2")] for name in COLUMNS}))
 
@@ -33,43 +32,12 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def same(ours: str | None, theirs: str | None) -> bool:
-    """Whether two printed values are one: a fraction of a second may end in zeros, a DOUBLE may have more digits."""
-    if ours is None or theirs is None or ours == theirs:
-        return ours == theirs
-    fraction = re.compile(r"(\d\d:\d\d:\d\d)(?:\.(\d*?)0*)?\Z")
-    if fraction.search(ours) and fraction.search(theirs):
-        return fraction.sub(_seconds, ours) == fraction.sub(_seconds, theirs)
-    try:
-        return math.isclose(float(ours), float(theirs), rel_tol=4e-15) and ("e" in (ours + theirs).lower() or "." in ours)
-    except ValueError:
-        return False
-
-
-def same_document(ours: str | None, theirs: str | None) -> bool:
-    """Whether two printed documents are one, to the last digit and in the order of keys.
-
-    MariaDB prints `{"a": 1}`, SingleStore and kpipe `{"a":1}`: only the spaces between the parts may differ.
-    """
-    if ours is None or theirs is None:
-        return ours == theirs
-    one, other = (
-        json.loads(said, parse_float=str, parse_int=str, object_pairs_hook=lambda pairs: ["object", *map(list, pairs)])
-        for said in (ours, theirs)
-    )
-    return bool(one == other)
-
-
-def _seconds(match: re.Match[str]) -> str:
-    return f"{match[1]}.{match[2]}" if match[2] else match[1]
-
-
 CASES = [pytest.param(family, said, id=f"{family}: {said}") for family in names() for said in expressions(family)]
 
 
 @each_case(("family", "said"), CASES)
 def test_every_record_gives_the_servers_value(engine: duckdb.DuckDBPyConnection, family: str, said: str) -> None:
-    theirs = answers(family)[said]
+    theirs = expected(family, said)
     value = compiled(said, RESOLVE)
     sql, equal = text(value).sql, same_document if value.kind == "json" else same
     if isinstance(theirs, str):  # an overflow, say: the record is refused in both
@@ -79,7 +47,7 @@ def test_every_record_gives_the_servers_value(engine: duckdb.DuckDBPyConnection,
     ours = [row[0] for row in engine.execute(f"SELECT {sql} FROM records ORDER BY place").fetchall()]
     used = [name for name in COLUMNS if re.search(rf"(?<!\w){name}(?![\w(])", said)]
     wrong = [
-        f"{ {name: value for name, value in zip(COLUMNS, ROWS[at], strict=True) if name in used} }: {a!r}, MariaDB {b!r}"
+        f"{ {name: value for name, value in zip(COLUMNS, ROWS[at], strict=True) if name in used} }: {a!r}, the server {b!r}"
         for at, (a, b) in enumerate(zip(ours, theirs, strict=True))
         if not equal(a, b)
     ]
