@@ -75,10 +75,10 @@ RULES: dict[str, Rule] = {
     "digits of JSON's numbers": _written(r"JSON_EXTRACT\('\[1"),
     "element 0 of a JSON object in JSON_KEYS": _written(r"JSON_KEYS\(.*'\$\[0\]'\)"),
     "type of a large JSON integer": _written(r"JSON_TYPE\("),
-    "a date beside a text that is no date": lambda said, _: (
+    "a date beside a text that is not a date": lambda said, _: (
         re.search(_DATED, said) is not None and re.search(_COMPARED, said) is not None
     ),
-    "a time beside a text that is no time": lambda said, _: "tm" in said or "TIME '" in said,
+    "a time beside a text that is not a time": lambda said, _: "tm" in said or "TIME '" in said,
     "a time with a plus sign": _written(r"\b(TIME|HOUR|MINUTE|SECOND|MICROSECOND|TIME_TO_SEC)\(|^ADDTIME|^SUBTIME|'\+"),
     "a date as a time": _written(r"(HOUR|TIME)\(\d+\)"),
     "other characters in a date or time": _written(r"CAST\('.*' AS DATETIME|TIME\('2013|CAST\(1000101"),
@@ -89,7 +89,7 @@ RULES: dict[str, Rule] = {
     "more than six digits of microseconds in INTERVAL": _written(r"INTERVAL .* \w*MICROSECOND"),
     "the year 0": _written("'0001-01-01'"),
     "NULL as the mode of WEEK and YEARWEEK": _written(r"WEEK\(.*NULL\)"),
-    "seconds of a text that is no date": _written("UNIX_TIMESTAMP"),
+    "seconds of a text that is not a date": _written("UNIX_TIMESTAMP"),
     "years in TIME_FORMAT": _written(r"TIME_FORMAT\(.*%Y"),
     "a day of the year without a year": _written(r"STR_TO_DATE\(.*%j"),
     "a number as a time in EXTRACT": _written(r"EXTRACT\(HOUR FROM \d"),

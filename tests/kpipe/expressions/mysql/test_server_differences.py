@@ -55,7 +55,12 @@ def test_examples_have_the_values_of_the_page(row: Difference) -> None:
 
 @pytest.mark.parametrize(
     ("said", "pair"),
-    [("UPPER(t)", ("A", "a")), ("dt + INTERVAL 1 DAY", ("2024-01-02", "2024-01-03")), ("i + n", ("1", "2")), ("t = t2", ("1", "0"))],
+    [
+        ("UPPER(t)", ("A", "a")),
+        ("dt + INTERVAL 1 DAY", ("2024-01-02", "2024-01-03")),
+        ("i + n", ("1", "2")),
+        ("t = t2", ("1", "0")),
+    ],
 )
 def test_another_difference_is_not_explained(said: str, pair: tuple[str, str]) -> None:
     assert explained(said, [pair]) == []
