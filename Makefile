@@ -62,7 +62,7 @@ demo: install ## the whole story on this machine
 ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
-# A file's tests stay together: they share brokers and Spark; the longest files come first (tests/conftest.py). One process more than cores, as tests mostly wait for these;
+# A file's tests stay together, as they share brokers and Spark; the longest files come first (both: tests/conftest.py). One process more than cores, as tests mostly wait for these;
 # four at most. PYTEST=-n0 runs all in one process. A process that ends, because a test hangs, ends the run: xdist would
 # start another, and then wait for ever for tests that no process has (loadfile).
 PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder --max-worker-restart=0

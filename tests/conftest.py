@@ -73,7 +73,7 @@ _NOT_FAST_FIXTURES = {
     "apicurio", "azure", "gcs", "java", "mariadb", "mysql",
     "postgres", "rest", "running_broker", "s3", "store_server",
 }  # fmt: skip
-_CLUSTER = "tests/cluster/"
+_CLUSTER, _SEARCHES = "tests/cluster/", "tests/combinations/test_mutants.py"
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
@@ -141,14 +141,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests of a cluster to one process: each process would start brokers and workers of its own."""
+    """Divide the tests by files, except for these.
+
+    - Tests of a cluster run in one process: each process would start brokers and workers of its own.
+    - Searches that take minutes and share nothing run in all processes: one alone has them for an hour.
+    """
     from xdist.scheduler import LoadFileScheduling
 
-    class OneCluster(LoadFileScheduling):
+    class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _CLUSTER if nodeid.startswith(_CLUSTER) else super()._split_scope(nodeid)
+            if nodeid.startswith(_CLUSTER):
+                return _CLUSTER
+            return nodeid if nodeid.startswith(_SEARCHES) else super()._split_scope(nodeid)
 
-    return OneCluster(config, log) if config.getoption("dist") == "loadfile" else None
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
