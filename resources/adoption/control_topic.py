@@ -14,6 +14,7 @@ from resources.adoption.control_events import DATA_WRITTEN, InvalidEvent, event
 from resources.kafka.client_config import client_config
 from resources.kafka.consumer import ends_in_time
 from resources.kafka.errors import Voice, failure
+from resources.kafka.rare_requests import watermark_offsets
 from resources.secrets import redact, secrets_in
 
 __all__ = ["Waiting", "waiting_files"]
@@ -74,7 +75,7 @@ def waiting_files(source: Source, topic: str, group: str, offsets: Mapping[int, 
 
 
 def _read(client: Consumer, voice: Voice, topic: str, number: int, start: int, group: str, found: Waiting) -> Waiting:
-    low, high = client.get_watermark_offsets(TopicPartition(topic, number), timeout=_REQUEST_S, cached=False)
+    low, high = watermark_offsets(client, TopicPartition(topic, number), _REQUEST_S)
     expired = found.expired or low > start
     written, first, place = found.written, found.offset, found.partition
     if max(low, start) < high:

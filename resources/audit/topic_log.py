@@ -22,6 +22,7 @@ from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadSta
 from resources.kafka.client_config import client_config
 from resources.kafka.consumer import ends_in_time
 from resources.kafka.errors import OUT_OF_RANGE, Voice, failure
+from resources.kafka.rare_requests import watermark_offsets
 from resources.secrets import redact, secrets_in
 
 __all__ = ["TopicLog"]
@@ -183,7 +184,7 @@ class TopicLog:
         client = self._metadata
         place = TopicPartition(self._topic, partition)
         try:
-            low, _ = client.get_watermark_offsets(place, timeout=_LOG_START_S, cached=False)
+            low, _ = watermark_offsets(client, place, _LOG_START_S)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 raise BrokerUnreachable(f"{self._topic}/{partition}: requesting the log start: {error.args[0].str()}") from None

@@ -24,7 +24,7 @@ from kpipe.terminal import plain
 from resources.kafka.token_source import SETTING, TokenSource
 from resources.secrets import redact
 
-__all__ = ["DAMAGED", "Voice", "failure", "reason", "unreachable_hint"]
+__all__ = ["DAMAGED", "LEADERLESS", "Voice", "failure", "reason", "unreachable_hint"]
 
 _LOG = logging.getLogger("kpipe.kafka")
 _SETTLE_SECONDS = 3.0  # until a client has reported what happened before it got a new token
@@ -52,6 +52,14 @@ _UNREACHABLE = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
         KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)  # fmt: skip
+#: A leader moves; another request reaches the next one. FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH: client and broker have
+#: different leader epochs (KIP-320). _DESTROY_BROKER: the broker has left the metadata of the cluster (librdkafka 2.10, #4557).
+LEADERLESS = frozenset(
+    {
+        KafkaError._DESTROY_BROKER, KafkaError._NOENT, KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )  # fmt: skip
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kpipe.errors import BrokerUnreachable
-from resources.kafka.errors import Voice, failure, unreachable_hint
+from resources.kafka.errors import LEADERLESS, Voice, failure, unreachable_hint
 
-__all__ = ["ASK_SECONDS", "RareRequests", "cleanup_policy"]
+__all__ = ["ASK_SECONDS", "RareRequests", "cleanup_policy", "watermark_offsets"]
 
 ASK_SECONDS = 2.0
 """Time without records after which the topic's metadata is requested; also the timeout of that request."""
 
-_SECONDS = 10.0
+_SECONDS, _PAUSE_S = 10.0, 0.2
+_T = TypeVar("_T")
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -29,15 +31,42 @@ def cleanup_policy(client: AdminClient, topic: str, timeout_s: float, secrets: I
         SourceError: the request failed.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
+
+    def ask(left: float) -> str:
+        answers = client.describe_configs([resource], request_timeout=left)
+        return str(answers[resource].result(left + 1)["cleanup.policy"].value)
+
     try:
-        answers = client.describe_configs([resource], request_timeout=timeout_s)
-        return str(answers[resource].result(timeout_s + 1)["cleanup.policy"].value)
+        return _repeated(ask, timeout_s)
     except KafkaException as error:
         if error.args[0].code() in _DENIED:
             return ""
         raise failure(error.args[0], f"settings of topic {topic}", secrets) from None
     except FutureTimeout:
         raise BrokerUnreachable(f"settings of topic {topic}: no answer within {timeout_s:g} s") from None
+
+
+def watermark_offsets(client: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """Return a partition's log start and high watermark.
+
+    Raises:
+        KafkaException: the request failed, or no broker led the partition within the time.
+    """
+    low, high = _repeated(lambda left: client.get_watermark_offsets(place, timeout=left, cached=False), timeout_s)
+    return low, high
+
+
+def _repeated(ask: Callable[[float], _T], timeout_s: float) -> _T:
+    """Return the answer to a request, which is sent again while leaders move. `ask` gets the seconds that are left."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return ask(max(_PAUSE_S, left))
+        except KafkaException as error:
+            if error.args[0].code() not in LEADERLESS or left <= _PAUSE_S:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 class RareRequests:
@@ -85,14 +114,13 @@ class RareRequests:
         """
         place = TopicPartition(self._topic, self._partition)
         try:
-            low, high = self._connected().get_watermark_offsets(place, timeout=_SECONDS, cached=False)
+            return watermark_offsets(self._connected(), place, _SECONDS)
         except KafkaException as error:
             where = f"{self._where}: requesting the log start"
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 # The partition was read a moment ago; a broker that restarts answers before it has loaded its partitions.
                 raise BrokerUnreachable(f"{where}: {error.args[0].str()}", unreachable_hint("")) from None
             raise failure(error.args[0], where, self._secrets) from None
-        return low, high
 
     def may_be_compacted(self) -> bool:
         """Return whether records may be missing without a trace; True if the user may not read the topic's settings.

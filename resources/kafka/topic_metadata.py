@@ -18,7 +18,7 @@ from kpipe.errors import BrokerUnreachable, InvalidPipeline, SourceError, TopicU
 from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka.client_config import admin_config, check_topics, client_config, operation_timeout_s
 from resources.kafka.consumer_group import GroupOffsets
-from resources.kafka.errors import Voice, failure, reason, unreachable_hint
+from resources.kafka.errors import LEADERLESS, Voice, failure, reason, unreachable_hint
 from resources.kafka.record_times import NEWEST, RecordTimes, search
 from resources.secrets import redact, secrets_in
 
@@ -30,17 +30,6 @@ _GRACE_SECONDS = 1.0
 
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
-_LEADERLESS = frozenset(
-    {
-        KafkaError._NOENT,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        # KIP-320: client and broker have different leader epochs; happens when a broker restarts.
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.FENCED_LEADER_EPOCH,
-    }
-)
 _INTERNAL = "__"
 _SETTLE_SECONDS = 2.0
 """Time for which a broker may not have metadata of a new topic, a new partition or a new leader."""
@@ -283,7 +272,7 @@ class KafkaTopics:
                     self._admin.poll(0)
                 self._patience(_GRACE_SECONDS)
             except KafkaException as error:
-                if error.args[0].code() in _UNKNOWN | _LEADERLESS:
+                if error.args[0].code() in _UNKNOWN | LEADERLESS:
                     raise _Unsettled(error.args[0], str(subject)) from None
                 raise self._failure(error.args[0], str(subject)) from None
 

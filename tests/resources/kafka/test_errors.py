@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from resources.kafka.errors import failure
-from resources.kafka.topic_metadata import _LEADERLESS
+from resources.kafka.errors import LEADERLESS, failure
 from tests.cases import each_case
 
 # Another leader, a broker that comes back, a quota: met by readers, and over after a while.
 PASSING = sorted(
-    _LEADERLESS
+    LEADERLESS
     | {KafkaError.FETCH_SESSION_ID_NOT_FOUND, KafkaError.LISTENER_NOT_FOUND, KafkaError.THROTTLING_QUOTA_EXCEEDED}
     | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.PREFERRED_LEADER_NOT_AVAILABLE}
 )
