@@ -194,7 +194,7 @@ kubernetes-test: install ## Spark on Kubernetes: that image on that API server; 
 sanitizers: install ## the compiled loops under the address and undefined sanitizers, with new seeds
 	$(PY) -m pytest -n0 -m "heavy or chaos" tests/resources/native/test_native_memory.py
 
-chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
+chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, half an hour of combinations
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-full} $(PY) -m pytest $(PYTEST) $(CHAOS) -m "chaos or hypothesis"
 
 bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options

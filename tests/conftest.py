@@ -144,7 +144,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Divide the tests by files, except for these.
 
     - Tests of a cluster run in one process: each process would start brokers and workers of its own.
-    - Searches that take minutes and share nothing run in all processes: one alone has them for an hour.
+    - Searches that take minutes and share nothing run in all processes: a single one would take an hour for them.
     """
     from xdist.scheduler import LoadFileScheduling
 

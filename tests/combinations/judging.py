@@ -33,8 +33,8 @@ NEEDED = {"kafka": "brokers", "postgres": "postgres", "mysql": "mariadb"}
 
 
 def search_seconds() -> float:
-    """Return the time of the long search for each destination: KPIPE_COMBINATIONS_MINUTES (60) are for all of them."""
-    return float(os.environ.get(MINUTES, "60")) * 60 / len(DESTINATIONS)
+    """Return the time of the long search for each destination: KPIPE_COMBINATIONS_MINUTES (30) are for all of them."""
+    return float(os.environ.get(MINUTES, "30")) * 60 / len(DESTINATIONS)
 
 
 def search_seed() -> int:

@@ -24,13 +24,13 @@ def test_a_mutant_replaces_texts_that_are_there(mutant: Mutant) -> None:
 def test_a_defect_that_is_put_back_is_found(
     mutant: Mutant, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By random examples, in the time that the long search has for its destination; else by the pinned ones."""
+    """By random examples, within the time that the long search has for its destination, two minutes at most; else by pinned ones."""
     broker = request.getfixturevalue("brokers") if mutant.destination == "kafka" else None
     if mutant.destination in NEEDED:
         request.getfixturevalue(NEEDED[mutant.destination])
     planted(mutant, tmp_path)
     seed = search_seed()
-    found = hunted(mutant, tmp_path, seed, search_seconds(), broker)
+    found = hunted(mutant, tmp_path, seed, min(search_seconds(), 120), broker)
     with capsys.disabled():
         result = f"after {found.examples} examples, {found.seconds:.0f} s, seed {found.seed}: {found.finding[:90]}"
         print(f"\n| {mutant.item} | {mutant.name} | {mutant.destination} | {result} |", file=sys.stderr)
