@@ -24,7 +24,7 @@ def test_a_mutant_replaces_texts_that_are_there(mutant: Mutant) -> None:
 def test_a_defect_that_is_put_back_is_found(
     mutant: Mutant, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By random examples, within the time that the long search has for its destination, two minutes at most; else by pinned ones."""
+    """By random examples, in the time of the long search for its destination, two minutes at most; else by the pinned ones."""
     broker = request.getfixturevalue("brokers") if mutant.destination == "kafka" else None
     if mutant.destination in NEEDED:
         request.getfixturevalue(NEEDED[mutant.destination])
