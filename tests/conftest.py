@@ -73,7 +73,8 @@ _NOT_FAST_FIXTURES = {
     "apicurio", "azure", "gcs", "java", "mariadb", "mysql",
     "postgres", "rest", "running_broker", "s3", "store_server",
 }  # fmt: skip
-_CLUSTER, _SEARCHES = "tests/cluster/", "tests/combinations/test_mutants.py"
+_CLUSTER = "tests/cluster/"
+_SEARCHES = ("tests/combinations/test_mutants.py", "tests/simulation/test_mutants.py", "tests/survival/test_power_cuts.py")
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
