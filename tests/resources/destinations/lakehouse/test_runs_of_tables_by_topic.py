@@ -115,14 +115,17 @@ class Site:
         return Ingest(self.pipeline, self.topics, self.stager, destination, seen=self.seen, wait=lambda _: None, **more)
 
     def rows(self) -> Counter[tuple[str, str, int, int]]:
+        """Rows of the files that the newest manifest of each table lists; the folder shows no others."""
         destination: Any = open_destination(self.pipeline, self.home)
         found: Counter[tuple[str, str, int, int]] = Counter()
-        for table in destination.topics_written().values():
-            for path in (self.home.data / "parquet" / table).rglob("*.parquet"):
-                if "_kpipe" not in path.parts:
+        for seen in destination.seen():
+            table, lake, files = seen.place.table, seen.place.lake, {*seen.state.older, *seen.state.newer}
+            assert {path.name for path in (self.home.data / "parquet" / table).glob("*.parquet")} <= files
+            for name in files:
+                with lake._opened(name) as stream:
                     found.update(
                         (table, row["_kafka_topic"], row["_kafka_partition"], row["_kafka_offset"])
-                        for row in pq.read_table(path).to_pylist()
+                        for row in pq.read_table(stream).to_pylist()
                     )
         return found
 
