@@ -12,6 +12,9 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.hosts import Host
 from tests.cluster.site import PARTITIONS, Site, Told
 
+#: In the command lines of Spark's Python workers: `spark.python.daemon.module` of kpipe's sessions.
+PYTHON_WORKERS = "resources.spark.workers.python_daemon"
+
 
 def executors(cluster: Cluster) -> int:
     """How many the driver has, by its own page: a batch is shared out over those."""

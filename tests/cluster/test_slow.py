@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import Cluster, wait
-from tests.cluster.following import held, host_of
+from tests.cluster.following import PYTHON_WORKERS, held, host_of
 from tests.cluster.site import PARTITIONS, Site
 from tests.cluster.test_staging import SPECULATION
 
@@ -51,7 +51,7 @@ def test_a_worker_that_stands_still(cluster: Cluster, caught_up: Site) -> None:
     one = caught_up
     told = held(one)
     frozen = host_of(cluster, told)
-    processes = frozen.processes("pyspark.daemon")
+    processes = frozen.processes(PYTHON_WORKERS)
     assert processes
     for process in processes:
         process.suspend()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.cluster.cluster import Cluster, wait
-from tests.cluster.following import held, host_of
+from tests.cluster.following import PYTHON_WORKERS, held, host_of
 from tests.cluster.hosts import Host
 from tests.cluster.site import PARTITIONS, Site, idle
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
 
 def stopped(host: Host) -> list[psutil.Process]:
     """Processes of tasks that have reached the crash-point at which they stop."""
-    return [process for process in host.processes("pyspark.daemon") if process.status() == psutil.STATUS_STOPPED]
+    return [process for process in host.processes(PYTHON_WORKERS) if process.status() == psutil.STATUS_STOPPED]
 
 
 def resume(cluster: Cluster) -> bool:
@@ -90,7 +90,8 @@ def test_speculation_takes_one_of_two_attempts(cluster: Cluster, site: Callable[
         one.release(0, 2)
         again = one.at_work(PARTITIONS + 1)[PARTITIONS]
         assert (again.partition, again.attempt) == (1, 1) and again.host != slow.name, (way, again, told)
-        frozen = slow.processes("pyspark.daemon") if way == "frozen" else []
+        frozen = slow.processes(PYTHON_WORKERS) if way == "frozen" else []
+        assert frozen or way != "frozen"
         for process in frozen:  # a worker that is as slow as one can be: it wakes up when the batch is in
             process.suspend()
         if way == "first":

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import KAFKAS, Cluster, wait
-from tests.cluster.following import asleep, host_of
+from tests.cluster.following import PYTHON_WORKERS, asleep, host_of
 from tests.cluster.hosts import Host
 from tests.cluster.site import PARTITIONS, Site
 from tests.cluster.test_staging import SPECULATION
@@ -59,7 +59,7 @@ FAULTS: dict[str, Fault] = {
     "none": (none, none),
     "a worker's host killed": (lambda _, host: host.kill(), lambda cluster, host: cluster.start_worker(host.name)),
     "an executor killed": (lambda _, host: host.kill("CoarseGrainedExecutorBackend"), none),
-    "a task's process killed": (lambda _, host: host.kill("pyspark.daemon"), none),
+    "a task's process killed": (lambda _, host: host.kill(PYTHON_WORKERS), none),
     "a worker cut from the driver": (
         lambda cluster, host: host.cut(cluster["client"]), lambda cluster, host: host.mend(cluster["client"]),
     ),
@@ -80,7 +80,7 @@ def test_the_time_of_a_batch(cluster: Cluster, caught_up: Site, table: dict[str,
         victim = host_of(cluster, told)
         assert len({begun.host for begun in told}) == PARTITIONS, told
         time.sleep(WORK_S / 2)
-        begin(cluster, victim)
+        assert begin(cluster, victim) != 0, "there was no process to kill"
         try:
             wait(lambda: len(one.batches()) > before, "the batch")
         finally:

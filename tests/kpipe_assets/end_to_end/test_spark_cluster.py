@@ -148,7 +148,7 @@ def test_a_worker_that_lives_on_after_its_batch_was_given_up_changes_nothing(sit
     """Stopped in the middle of its task, its run killed and repeated by another, then awake: it finishes for nobody."""
     process = site()
     ((_, _, program),) = [line for line in attempts(site, 2) if line[:2] == [1, 0]]
-    worker = next(parent for parent in psutil.Process(program).parents() if "pyspark.daemon" in " ".join(parent.cmdline()))
+    worker = next(parent for parent in psutil.Process(program).parents() if "workers.python_daemon" in " ".join(parent.cmdline()))
     worker.suspend()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
