@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as FutureTimeout
-
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from kpipe.definition.pipeline import Source
 from kpipe.errors import SourceError
@@ -13,6 +11,7 @@ from kpipe.offsets import Range
 from kpipe.topics import PartitionId
 from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
 from resources.kafka.range_reader import RangeReader
+from resources.kafka.rare_requests import cleanup_policy
 
 __all__ = ["has_record", "is_compacted"]
 
@@ -35,10 +34,8 @@ def has_record(source: Source, where: PartitionId, offset: int) -> bool:
 
 def is_compacted(source: Source, topic: str) -> bool:
     """Return whether Kafka may remove records of the topic between others; True if its settings cannot be read."""
-    timeout, resource = operation_timeout_s(source), ConfigResource(ResourceType.TOPIC, topic)
     try:
-        client = AdminClient(admin_config(client_config(source)))
-        told = client.describe_configs([resource], request_timeout=timeout)[resource].result(timeout + 1)
-        return "compact" in str(told["cleanup.policy"].value)
-    except (KafkaException, FutureTimeout, KeyError, ValueError, SourceError):
+        policy = cleanup_policy(AdminClient(admin_config(client_config(source))), topic, operation_timeout_s(source))
+        return not policy or "compact" in policy
+    except (KafkaException, KeyError, ValueError, SourceError):
         return True

@@ -130,13 +130,9 @@ class Asked:
 
     def values(self, expression: str) -> Answer:
         """Return the text of the value in each row, or the server's error."""
-        # Texts out of JSON have utf8mb4_bin in MySQL, which does not compare them with other ones.
-        collations = [self.collation, "utf8mb4_bin"] if expression.startswith("JSON_") else [self.collation]
-        answer: Answer = []
-        for collation in collations:
-            answer = self._values(expression, collation)
-            if not (isinstance(answer, str) and "mix of collations" in answer):
-                break
+        answer = self._values(expression, self.collation)
+        if isinstance(answer, str) and "mix of collations" in answer:  # texts out of JSON have utf8mb4_bin in MySQL
+            return self._values(expression, "utf8mb4_bin")
         return answer
 
     def _values(self, expression: str, collation: str) -> Answer:
