@@ -74,6 +74,7 @@ _NOT_FAST_FIXTURES = {
     "postgres", "rest", "running_broker", "s3", "store_server",
 }  # fmt: skip
 _CLUSTER = "tests/cluster/"
+_BY_KIND = "tests/survival/test_everywhere.py"
 _SEARCHES = ("tests/combinations/test_mutants.py", "tests/simulation/test_mutants.py", "tests/survival/test_power_cuts.py")
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
@@ -146,6 +147,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     - Tests of a cluster run in one process: each process would start brokers and workers of its own.
     - Searches that take minutes and share nothing run in all processes: a single one would take an hour for them.
+    - Crash points run in a process for each destination: those of one share a pipeline.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -153,6 +155,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(_CLUSTER):
                 return _CLUSTER
+            if nodeid.startswith(_BY_KIND):
+                return "-".join((_BY_KIND, *nodeid.partition("[")[2].split("-")[:1]))
             return nodeid if nodeid.startswith(_SEARCHES) else super()._split_scope(nodeid)
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None

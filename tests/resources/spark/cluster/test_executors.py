@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,16 +61,18 @@ def test_a_batch_of_seven_ranges_is_cut_for_executors_that_may_come(there: int, 
     assert slots(context, 7) == tasks
 
 
-@pytest.mark.parametrize(("records", "tasks"), [(10, 1), (19_999, 1), (100_000, 5)])
+@pytest.mark.parametrize(
+    ("records", "program", "tasks"), [(10, None, 1), (19_999, None, 1), (100_000, None, 5), (100_000, "slow", 5)]
+)
 def test_one_long_range_is_cut_too_where_nothing_limits_executors(
-    monkeypatch: pytest.MonkeyPatch, records: int, tasks: int
+    monkeypatch: pytest.MonkeyPatch, records: int, program: str | None, tasks: int
 ) -> None:
     """A piece of 20,000 offsets is worth an executor; of a short range there is one task, however many there may be."""
     source, given = PartitionId(TopicId("c", "i", "t"), 0), list[Any]()
     monkeypatch.setattr(RemoteWorkers, "sent", lambda self, context, job: job)
     monkeypatch.setattr(remote_workers, "run_pieces", lambda context, job, shares: given.append(shares))
     context: Any = Context(0, **DYNAMIC)
-    job: Any = None
+    job: Any = SimpleNamespace(program=program)
     RemoteWorkers().run(context, job, Batch("batch", "orders", (Step(Lane(source, 0, 0), records),)))
     (shares,) = given
     assert len(shares) == tasks and sum(len(piece.range) for share in shares for piece in share) == records
