@@ -22,7 +22,7 @@ from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
 from resources.spark.jvm import class_archive
-from tests import crossed, hangs, ports
+from tests import crossed, file_times, hangs, ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection
 from tests.registry import LocalRegistry
@@ -95,9 +95,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name tests that hang; sample crossed parameters; under `--fast`, reduce examples, and cases of the largest tables."""
+    """Name tests that hang; list long files; sample crossed parameters; under `--fast`, reduce examples and large tables."""
     config.pluginmanager.register(hangs)
     config.pluginmanager.register(crossed)
+    config.pluginmanager.register(file_times)
     Selection.containing = config.getoption("case")
     Selection.one_in = _FAST_SAMPLES if config.getoption("fast") else {}
     if config.getoption("fast") and "HYPOTHESIS_PROFILE" not in os.environ:
