@@ -3,6 +3,7 @@
     KpipeError                      exit 1   a run or command failed; the next attempt may succeed.
     ├── InvalidPipeline             exit 2   the definition is invalid; the message names file, line and field.
     ├── InvalidStatement            exit 2   a statement is invalid; the message names line and column.
+    │   └── DefinitionChanged       exit 2   another statement changed the definition meanwhile; nothing was written.
     ├── NotAvailable                exit 2   a valid request that this version or machine does not support.
     ├── SourceError                          reading from Kafka failed.
     │   ├── BrokerUnreachable                no broker answered before the deadline (retriable).
@@ -63,6 +64,7 @@ __all__ = [
     "CredentialUnavailable",
     "CredentialsRefused",
     "DeadLettersExceeded",
+    "DefinitionChanged",
     "DestinationBusy",
     "DestinationError",
     "Fenced",
@@ -115,6 +117,10 @@ class InvalidStatement(KpipeError):
     def __init__(self, what: str, hint: str = "", excerpt: str = "") -> None:
         super().__init__(what, hint)
         self.excerpt = excerpt
+
+
+class DefinitionChanged(InvalidStatement):
+    """Another statement, or an exchange of tables, changed the definition that this one was made from; nothing was written."""
 
 
 class NotAvailable(KpipeError):

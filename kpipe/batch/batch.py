@@ -244,11 +244,19 @@ class Commit:
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that has been read back from the destination."""
+    """A commit that has been read back from the destination.
+
+    Attributes:
+        commit: the commit.
+        seq: its number.
+        batch: the batch, if it is one.
+        age: `Ledger.age` after it, where that is not its number.
+    """
 
     commit: Commit
     seq: int
     batch: Batch | None = None
+    age: int | None = None
 
     def heads(self) -> dict[PartitionId, int]:
         """Next offsets of the live lanes that the commit moved; backfills of older ranges do not count."""

@@ -343,7 +343,8 @@ class Ingest:
     def publish(self, committed: Committed, staged: StagedBatch | None = None) -> Committed:
         """Report the commit that was read back, and store its position in this home."""
         failpoint("publish.before")
-        self.seen.note(self.seen.uid or self.destination.ledger()[0], max(committed.seq, self.seen.seq))
+        age = committed.seq if committed.age is None else committed.age
+        self.seen.note(self.seen.uid or self.destination.ledger()[0], max(age, self.seen.seq))
         looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
         self.on_event(Event("committed", committed.batch, committed, "", *looked))
         return committed

@@ -20,6 +20,8 @@ __all__ = ["Idle", "Limits", "arrivals", "check_source", "disappeared", "lag", "
 # The probe for records of unknown size: max_bytes_per_partition needs a mean size. At Kafka's default maximum of 1 MB
 # a record, a worker may have to store 10 GB on disk, not in memory.
 _PROBE_OFFSETS = 10_000
+# Fields that change what the positions of a source mean.
+_MEANINGS = {"file": "source.files or format.skip_lines", "table": "source.table.column", "list": "source.http"}
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
             what = f"topic {topic.name} was recreated: expected topic id {topic.topic_id}, found {now.topic_id}"
         heads = ", ".join(f"{s.partition}: {n}" for s, n in ledger.positions().items() if s.topic == topic)
         check = "restore it, or write new content to a new name" if snapshot.appearing else "check source.brokers"
-        if snapshot.noun == "file":
-            check += "; or undo a change of source.files or format.skip_lines"
+        if snapshot.noun in _MEANINGS:
+            check += f"; or undo a change of {_MEANINGS[snapshot.noun]}"
         raise SourceIdentityChanged(
             f"{what} (next offsets in the ledger: {heads})",
             f"{check}; to read the new {snapshot.noun} from its start and keep the rows: kpipe run {ledger.pipeline}"

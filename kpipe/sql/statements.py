@@ -41,12 +41,14 @@ class Create:
         or_replace: an existing pipeline is replaced and keeps its position.
         if_not_exists: an existing pipeline stays unchanged, without an error.
         places: positions of the fields in the statement.
+        based_on: the existing definition that `pipeline` was made from, which must not have changed; None: any is replaced.
     """
 
     pipeline: Pipeline
     or_replace: bool = False
     if_not_exists: bool = False
     places: Places | None = field(default=None, compare=False, repr=False)
+    based_on: Pipeline | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,11 +57,16 @@ def without_shown(publications: Sequence[Publication], shown: Mapping[str, Shown
     """Return the commits without the partitions whose events the log contains already.
 
     The log contains the commits of a partition up to its newest one, if that is one of these. Else none of these is in the log:
-    a publisher that crashed had read them from the oldest on, and all that was marked as published is older.
+    a publisher that crashed had read them from the oldest on, and all that was marked as published is older. Two commits can have
+    one number: of runs that commit to different tables by topic of a lake at the same time.
     """
-    batches = {item.seq: item.batch for item in publications}
+    numbered = defaultdict[int, list[str]](list)
+    for item in publications:
+        numbered[item.seq].append(item.batch)
     covered = {
-        key: last.seq for key, last in shown.items() if last.seq in batches and last.is_commit(last.seq, batches[last.seq])
+        key: last.seq
+        for key, last in shown.items()
+        if any(last.is_commit(last.seq, batch) for batch in numbered.get(last.seq, ()))
     }
     return [
         Publication(item.batch, item.seq, {key: value for key, value in item.metadata.items() if item.seq > covered.get(key, 0)})

@@ -41,7 +41,7 @@ def _save(worker: Worker, name: str, parsed: Parsed, created: bool, state: str =
     """Create or replace the pipeline by a statement, and answer as Connect does."""
     pipeline = parsed.required(parsed.config["connector.class"])
     try:
-        worker.execute(s.Create(pipeline, or_replace=not created))
+        worker.execute(s.Create(pipeline, or_replace=not created, based_on=parsed.before))
     except KpipeError as error:
         raise parsed.at_its_key(error) from error.__cause__
     stored = records.digest(worker.home.pipeline(name))
@@ -113,8 +113,9 @@ def router(worker: Worker) -> APIRouter:
     def patch_config(connector: str, body: dict[str, Any]) -> Any:
         known(connector)
         with worker.changing(connector):
-            merged: dict[str, Any] = {**config_of(worker, connector), **body}
-            return _save(worker, connector, parse(worker, connector, merged), False)
+            before = worker.definition(connector)
+            merged: dict[str, Any] = {**config_of(worker, connector, before), **body}
+            return _save(worker, connector, parse(worker, connector, merged, before=before), False)
 
     @routes.get("/{connector}/status", summary="Get the states of a connector and its task")
     def connector_status(connector: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -35,12 +36,14 @@ class Parsed:
         pipeline: the definition; None if there are errors.
         errors: sentences by key.
         keys: of a translated sink: the key that a field comes from, by the field's path.
+        before: the definition that existed, which gives masked secrets; None if there was none, or none that can be read.
     """
 
     config: dict[str, str]
     pipeline: Pipeline | None = None
     errors: dict[str, list[str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    before: Pipeline | None = None
 
     def add(self, key: str, message: str) -> None:
         """Add an error."""
@@ -70,7 +73,7 @@ class Parsed:
         )
 
 
-def parse(worker: Worker, name: str, config: Mapping[str, Any], check: bool = False) -> Parsed:
+def parse(worker: Worker, name: str, config: Mapping[str, Any], check: bool = False, before: Pipeline | None = None) -> Parsed:
     """Read a config of the class `kpipe`, or of a sink that can be translated.
 
     Args:
@@ -78,6 +81,7 @@ def parse(worker: Worker, name: str, config: Mapping[str, Any], check: bool = Fa
         name: the connector's name.
         config: the config.
         check: whether to check files and table, too.
+        before: the existing definition, if it was read already.
 
     Raises:
         Problem: the config names no connector class, or another connector.
@@ -89,17 +93,15 @@ def parse(worker: Worker, name: str, config: Mapping[str, Any], check: bool = Fa
     if kind is None:
         raise Problem(400, f"Connector config contains no connector type -> set connector.class to {CLASS}")
     parsed = Parsed(given)
-    try:
-        before = worker.home.pipeline(name).to_dict() if worker.exists(name) else {}
-    except KpipeError:  # unreadable: it is replaced
-        before = {}
+    with suppress(KpipeError):  # unreadable: it is replaced
+        parsed.before = before or (worker.home.pipeline(name) if worker.exists(name) else None)
     fields = _native(parsed, config, name) if kind == CLASS else _translated(parsed, kind)
     if worker.brokers is not None:
         fields.setdefault("source", {})
         if isinstance(fields["source"], dict):
             fields["source"].setdefault("brokers", worker.brokers)
     problems: list[InvalidPipeline] = []
-    fields = references(fields, before, problems)
+    fields = references(fields, {} if parsed.before is None else parsed.before.to_dict(), problems)
     for error in problems:
         _about(parsed, error)
     _model(parsed, fields)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kpipe.errors import (
+    DefinitionChanged,
     DestinationBusy,
     DestinationError,
     Fenced,
@@ -33,6 +34,7 @@ _LOG = logging.getLogger("kpipe.rest")
 #: In order: the first class that matches decides.
 _STATUS: tuple[tuple[type[KpipeError], int], ...] = (
     (InvalidPipeline, 400),
+    (DefinitionChanged, 409),
     (InvalidStatement, 400),
     (SchemaConflict, 409),
     (NotAvailable, 422),
@@ -111,7 +113,10 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     401: {"model": Error, "description": "The token is missing or wrong"},
     403: {"model": Error, "description": "Host, Origin or Sec-Fetch-Site names another server"},
     404: {"model": Error, "description": "There is no such connector, task or class"},
-    409: {"model": Error, "description": "The name exists, another change is under way, or an operator must decide"},
+    409: {
+        "model": Error,
+        "description": "The name exists, another change is in progress or came first, or an operator must decide",
+    },
     422: {"model": Error, "description": "The feature is not available here"},
     503: {"model": Error, "description": "Brokers or the destination do not answer"},
 }

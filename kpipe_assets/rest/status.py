@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe_assets.rest import records
 from kpipe_assets.rest.configs import flat, masked
@@ -73,14 +74,19 @@ def task_status(worker: Worker, name: str, task: int) -> dict[str, Any]:
     raise Problem(404, f"No status found for task {name}-{task}")
 
 
-def config_of(worker: Worker, name: str) -> dict[str, str]:
+def config_of(worker: Worker, name: str, pipeline: Pipeline | None = None) -> dict[str, str]:
     """Return a connector's config: as it came, or that of the definition if that has changed since. Secrets are masked.
+
+    Args:
+        worker: the worker.
+        name: the pipeline's name.
+        pipeline: its definition, if it was read already.
 
     Raises:
         Problem: there is no such pipeline.
         KpipeError: the definition is unreadable.
     """
-    pipeline = worker.definition(name)
+    pipeline = pipeline or worker.definition(name)
     record = records.read(worker.home, name)
     if record.definition == records.digest(pipeline):
         return dict(record.config)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import rotates
-from kpipe.errors import DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
+from kpipe.errors import DefinitionChanged, DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.interfaces import Keyed, Resuming
 from kpipe.rebuild.definitions import REBUILD
 from kpipe.sql.source_positions import Places, pointing
@@ -46,12 +46,12 @@ def changing(home: Home, before: Pipeline | None, after: Pipeline) -> Iterator[N
         after: the definition.
 
     Raises:
-        InvalidStatement: another one has been written since.
+        DefinitionChanged: another one has been written since.
     """
     with defining(home):
         now = home.pipeline(after.name).to_dict() if exists(home, after.name) else None
         if now != (None if before is None else before.to_dict()):
-            raise InvalidStatement(
+            raise DefinitionChanged(
                 f"pipeline {after.name} was changed at the same time: nothing was written",
                 f"check it with SHOW CREATE PIPELINE {after.name}, and repeat the statement",
             )
@@ -65,6 +65,7 @@ def create(home: Home, statement: Create) -> Result:
 
     Raises:
         InvalidStatement: the pipeline exists.
+        DefinitionChanged: it was made from a definition that another one has replaced since.
         InvalidPipeline, NotAvailable: the definition is invalid, or the pipeline cannot run here.
     """
     pipeline = statement.pipeline
@@ -75,6 +76,8 @@ def create(home: Home, statement: Create) -> Result:
         raise InvalidStatement(
             f"pipeline {pipeline.name} exists already", "use CREATE OR REPLACE, which keeps its offsets, or IF NOT EXISTS"
         )
+    if existing:
+        rebuilt.finish(home, pipeline.name)  # else the next run would write that definition over this one
     with pointing(statement.places, pipeline.name):
         from kpipe_assets.validation import Case, validate_case
 
@@ -84,12 +87,12 @@ def create(home: Home, statement: Create) -> Result:
             pipeline, case = fitting, Case(fitting, home)
         notes = "".join(f"; {more}" for more in validate_case(case)) + note
         destination = case.destination
-    if existing:
+    if existing and statement.based_on is None:
         with defining(home):
             home.save(pipeline)
         ask(home, pipeline.name, "restart")
     else:
-        with changing(home, None, pipeline):
+        with changing(home, statement.based_on, pipeline):
             pass
     done = "replaced" if existing else "created"
     if not case.connects:

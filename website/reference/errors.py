@@ -18,6 +18,7 @@ FIXES = {
     "LedgerMismatch": "[Restore the destination, or accept it](../how-to/operate/restore.md)",
     "InvalidPipeline": "Fix the named field",
     "InvalidStatement": "Fix the statement at the caret",
+    "DefinitionChanged": "Read the definition again, and repeat the change",
     "NotAvailable": "Follow the hint; see the [changelog](../../CHANGELOG.md)",
     "SourceError": "Read the message; run again",
     "BrokerUnreachable": "Check `source.brokers`, `security.protocol`, and that Kafka runs. A run is not retried before a"

@@ -18,7 +18,9 @@ __all__ = ["agreed", "division"]
 
 
 def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
-    """Return the partition values that all rows of a file share; None: they differ, or the footer has no statistics.
+    """Return the partition values that all rows of a file share; None: they differ, or the footer does not show it.
+
+    Parquet writers leave out long bounds: PyArrow those of texts of more than 4,096 bytes (`DEFAULT_MAX_STATISTICS_SIZE`).
 
     Raises:
         SchemaConflict: the column's type cannot be a partition column.
@@ -37,7 +39,7 @@ def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
             return None
         ends = [end for item in told if item.has_min_max for end in _ends(item, field.type)]
         nulls = sum(item.null_count for item in told)
-        if nulls not in (0, meta.num_rows) or (not nulls and not ends):
+        if nulls != meta.num_rows and (nulls or not all(item.has_min_max for item in told)):
             return None
         # Computed by the code that splits rows into partitions.
         shared = list(apart(pa.table({field.name: pa.array(ends or [None], _stored(field.type)).cast(field.type)}), [part]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
@@ -81,22 +83,36 @@ class HttpConnector:
             walk = _Walk(self.http, pages)
             if self.http.column is not None:
                 self._end = walk.end_of_column(self._end)
-                return [Split(self.http.name, "", self._end)] if self._end else []
+                return [Split(self.http.name, self._meaning, self._end)] if self._end else []
             first = walk.first()
             if not first.texts:
                 return []
             self._end = walk.end_of_list(self._end, first)
-            return [Split(self.http.name, _identity(first), self._end)]
+            return [Split(self.http.name, self._identity(first), self._end)]
+
+    def _identity(self, first: Page) -> str:
+        """Return what a list without a column is recognized by: its definition, and its first record."""
+        return f"{self._meaning}.{_digest(first.texts[0])}"
+
+    @property
+    def _meaning(self) -> str:
+        """Return a hash of the fields that positions depend on: the list, and the column that counts."""
+        http = self.http
+        size = str(http.page_size)
+        parameters = [pair for pair in parse_qsl(urlsplit(http.url).query, keep_blank_values=True) if pair[1] != size]
+        return _digest(json.dumps([http.column, http.records, parameters]))
 
     def read(self, name: str, identity: str, span: Range) -> Iterator[RecordBlock]:
         """See `Connector`."""
         with Pages(self.http, self.credentials) as pages:
             walk = _Walk(self.http, pages)
             if self.http.column is not None:
+                if self._meaning != identity:
+                    raise ReadFailed(f"list {name}: its definition changed", "run it again")
                 yield from walk.values(span)
                 return
             first = walk.first()
-            if not first.texts or _identity(first) != identity:
+            if not first.texts or self._identity(first) != identity:
                 raise ReadFailed(f"list {name} was replaced while it was read", "run it again: the next run names what changed")
             yield from walk.numbers(span, first)
 
@@ -259,5 +275,5 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else f"{value}" if isinstance(value, int) else type(value).__name__
 
 
-def _identity(first: Page) -> str:
-    return hashlib.blake2b(first.texts[0].encode(), digest_size=8).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -92,8 +92,13 @@ class TableConnector:
                 state = table.state()
             end = self._end(state)
             if end is not None or time.monotonic() >= deadline:
-                return [Split(self._name, state.identity, end or 0, high=state.next, settled=end is not None)]
+                return [Split(self._name, self._identity(state), end or 0, high=state.next, settled=end is not None)]
             time.sleep(_NAP_S)
+
+    def _identity(self, state: TableState) -> str:
+        """Return what positions are values of: a column of that table."""
+        column = self.table.column if self.table.type == "postgres" else self.table.column.lower()
+        return f"{state.identity}.{column}"
 
     def _end(self, state: TableState) -> int | None:
         """Return the end below which no row can appear any more; None: the first transactions have not ended yet."""
@@ -118,7 +123,7 @@ class TableConnector:
         """See `Connector`."""
         with self._open() as table:
             found = table.state()
-            if found.identity != identity:
+            if self._identity(found) != identity:
                 raise ReadFailed(f"table {self.table.name} was replaced while it was read", "run it again")
             last = -1
             for block in table.records(span):

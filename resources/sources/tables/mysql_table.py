@@ -82,7 +82,7 @@ class _Table:
             raise ReadStalled(f"table {self._table.name}: the server has prepared transactions (XA)", "commit or roll them back")
 
     def _check_table(self) -> int:
-        """Check table and column, and return the next value of AUTO_INCREMENT; 0 if there is none."""
+        """Check table and column, and return the next value that AUTO_INCREMENT gives this column; 0 if it gives none."""
         found = self._all(
             "SELECT TABLE_TYPE, ENGINE, AUTO_INCREMENT, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
             " WHERE TABLE_SCHEMA = $1 AND TABLE_NAME = $2",
@@ -95,7 +95,7 @@ class _Table:
         if kind != "BASE TABLE" or engine != "InnoDB":
             raise self._failed(f"expected a table of InnoDB, found {kind} {engine}", "name a table: source.table.name")
         columns = self._all(
-            "SELECT DATA_TYPE, IS_NULLABLE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = $1 AND TABLE_NAME = $2"
+            "SELECT DATA_TYPE, IS_NULLABLE, EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = $1 AND TABLE_NAME = $2"
             " AND COLUMN_NAME = $3",
             self._schema, self._plain, self._table.column,
         )  # fmt: skip
@@ -106,7 +106,7 @@ class _Table:
             " HAVING max(NON_UNIQUE) = 0 AND count(*) = 1 AND max(COLUMN_NAME) = $3 AND max(SUB_PART) IS NULL",
             self._schema, self._plain, self._table.column,
         )  # fmt: skip
-        type, nullable = columns[0]
+        type, nullable, extra = columns[0]
         checks = (
             (type in _INTEGERS, "an integer"),
             (nullable == "NO", "NOT NULL"),
@@ -116,7 +116,7 @@ class _Table:
             if not fits:
                 what = f"column {self._table.column}: expected {wanted}, found {type}"
                 raise self._failed(what, "choose another column: source.table.column")
-        return int(following or 0)
+        return int(following or 0) if "auto_increment" in extra.lower() else 0
 
     def _writers(self) -> frozenset[str]:
         """Return the locks of transactions that may write the table.

@@ -29,6 +29,12 @@ _NUMERIC, _BYTEA = 1700, 17
 _FLOATS: dict[int, Type] = {700: DOUBLE, 701: DOUBLE, **dict.fromkeys((1021, 1022, 1231), ListOf(DOUBLE))}
 #: An INSERT takes one of these locks before its row gets a value of a sequence, and keeps it until its transaction ends.
 _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'"
+#: Oids of a table, its partitions, and the tables that it is a partition of.
+_FAMILY = (
+    "(SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT relid FROM pg_partition_ancestors($1::oid))"
+)
+#: A task may take its time between two blocks of rows: its program may be slow.
+_IDLE_S = 3600
 
 
 class _Table:
@@ -54,9 +60,8 @@ class _Table:
             "SELECT DISTINCT virtualtransaction, pid IS NULL FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND (relation = $1::oid OR relation IN (SELECT relid FROM pg_partition_tree($1::oid))"
             # An INSERT into a partitioned table locks a partition only when its row has a value.
-            "  OR relation IN (SELECT relid FROM pg_partition_ancestors($1::oid)))",
+            f" AND relation IN {_FAMILY}",
             [oid],
         ).fetchall()
         if any(is_prepared for _, is_prepared in writers):  # its locks have another owner than before, as if it had ended
@@ -92,7 +97,8 @@ class _Table:
             raise self._failed("expected a table, found a view or another relation", "name a table: source.table.name")
         if kind == "r" and self._row("SELECT EXISTS (SELECT FROM pg_inherits WHERE inhparent = $1::oid)", oid)[0]:
             raise self._failed("other tables inherit from it, so its values are not unique", "read each table of its own")
-        if self._row("SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)", oid)[0]:
+        # A subscription names partitions, unless the publication has publish_via_partition_root.
+        if self._row(f"SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid IN {_FAMILY})", oid)[0]:
             what = "a subscription fills it: rows arrive in the order of commits, not of their values"
             raise self._failed(what, "read the table on the publisher: source.table.database")
         found = self._row(
@@ -168,7 +174,7 @@ def open_postgres(table: SourceTable, secrets: dict[str, Secret]) -> Iterator[Op
     from resources.destinations.postgres.connection import Server
 
     try:
-        server = Server(table.database, secrets, "kpipe source")
+        server = Server(table.database, secrets, "kpipe source", idle_timeout_s=_IDLE_S)
         with server.session() as session:
             session.begin("ISOLATION LEVEL READ COMMITTED READ ONLY")
             # With 'off', a query that would not see all rows is an error. Others: forms of values that JSON has as text.

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from kpipe_assets import validation
 from kpipe_assets.runs.status import note_state
+from kpipe_assets.validation import Case
 from resources.home import Home
 from tests.kpipe_assets.rest.client import CONFIG, Client
 
@@ -254,3 +256,21 @@ def test_loggers(api: Client) -> None:
     assert api.ask("GET", "/admin/loggers/no.such").message == "Logger no.such not found."
     assert api.ask("PUT", "/admin/loggers/kpipe.rest", {"level": "loud"}).message == "invalid log level 'loud'."
     assert api.ask("PUT", "/admin/loggers/kpipe.rest", {}).status == 400
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_an_edit_of_another_process_meanwhile_is_kept(api: Client, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    api.create()
+    edited = api.home.pipeline("orders").model_copy(update={"where": "id > 5"})
+
+    def meanwhile(case: Case) -> list[str]:
+        api.home.save(edited)
+        return []
+
+    monkeypatch.setattr(validation, "validate_case", meanwhile)
+    answer = api.ask(method, "/connectors/orders/config", {**CONFIG, "batch.interval_ms": "50"})
+    assert (answer.status, answer.json["error"]) == (409, "DefinitionChanged")
+    assert "orders was changed at the same time: nothing was written" in answer.message
+    assert api.home.pipeline("orders") == edited
+    assert api.ask("PATCH", "/connectors/orders/config", {"batch.interval_ms": "50"}).status == 200
+    assert (api.home.pipeline("orders").where, api.home.pipeline("orders").batch.interval_ms) == ("id > 5", 50)

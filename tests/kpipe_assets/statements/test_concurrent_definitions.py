@@ -10,7 +10,8 @@ import pytest
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement
 from kpipe.rebuild.definitions import rebuilding, renamed
-from kpipe.sql.statements import Alter, Drop, SetField, StartMany
+from kpipe.sql.statements import Alter, Create, Drop, SetField, StartMany
+from kpipe_assets import validation
 from kpipe_assets.runs import rebuilt
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements import definitions, seek, start_stop
@@ -47,6 +48,18 @@ def test_of_two_alters_at_once_one_is_refused_and_none_is_lost(home: Home, monke
     assert home.pipeline("orders").batch.max_retries == 7
     seek.alter(home, set_interval(9))
     assert (home.pipeline("orders").batch.max_retries, home.pipeline("orders").batch.interval_ms) == (7, 9)
+
+
+def test_a_replaced_definition_outlives_an_exchange_that_was_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange is completed first; else the next run would do that, and write the rebuilt definition over this one."""
+    live = home.pipeline("orders")
+    pending = [live.model_copy(update={"where": "id > 1"})]
+    monkeypatch.setattr(validation, "validate_case", lambda *_: [])
+    monkeypatch.setattr(rebuilt, "finish", lambda home, _: home.save(pending.pop()) if pending else None)
+    wanted = live.model_copy(update={"where": "id > 2"})
+    definitions.create(home, Create(wanted, or_replace=True))
+    rebuilt.finish(home, "orders")
+    assert home.pipeline("orders") == wanted
 
 
 @pytest.mark.parametrize("other", ["dropped", "created"])

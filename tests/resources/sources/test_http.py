@@ -13,7 +13,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import CredentialsRefused, InvalidPipeline, LogTruncated, OffsetsBeyondEnd, ReadFailed, ReadStalled
+from kpipe.errors import (
+    CredentialsRefused,
+    InvalidPipeline,
+    LogTruncated,
+    OffsetsBeyondEnd,
+    ReadFailed,
+    ReadStalled,
+    SourceIdentityChanged,
+)
 from kpipe.failpoints import POINTS
 from kpipe.sql.parser import read
 from kpipe.sql.renderer import to_sql
@@ -185,6 +193,23 @@ def test_values_far_apart_take_few_requests(api: Api, tmp_path: Path) -> None:
     assert len(rows(made)) == 5
     assert len(api.asked) < 250
     assert made.audit().ok
+
+
+@pytest.mark.parametrize("way", ["after", "page"])
+def test_an_edit_that_makes_another_list_is_named(api: Api, tmp_path: Path, way: str) -> None:
+    """Positions of another list are not those that were read. A longer time for responses changes nothing."""
+    made = bench(tmp_path, api, way)
+    add(api, 1, 2, 3, 4)
+    made.run()
+    fields = made.pipeline.to_dict()
+    http = fields["source"]["http"]
+    made.pipeline = Pipeline.model_validate({**fields, "source": {"http": {**http, "timeout_s": 20}}})
+    assert made.run() == 0
+    made.pipeline = Pipeline.model_validate({**fields, "source": {"http": {**http, "url": f"{api.url}?sort=id&tenant=2"}}})
+    with pytest.raises(SourceIdentityChanged, match="was replaced") as caught:
+        made.run()
+    assert "undo a change of source.http" in caught.value.hint
+    assert rows(made) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("way", _NUMBERED)

@@ -96,6 +96,15 @@ def committed_out_of_order(table: MariaTable, folder: Path) -> None:
     assert bench.audit().ok, bench.audit().problems
 
 
+def test_the_auto_increment_of_another_column_is_no_position(orders: MariaTable, tmp_path: Path) -> None:
+    orders.run("ALTER TABLE orders ADD seq bigint NOT NULL UNIQUE", "INSERT INTO orders (id, seq) VALUES (1000, 1)")
+    bench = Bench(tmp_path, source=orders.source("seq"), files=None)
+    bench.run()
+    orders.run("INSERT INTO orders (id, seq) VALUES (1001, 2)")
+    bench.run()
+    assert rows(bench, "seq") == [1, 2]
+
+
 def test_transactions_that_commit_out_of_order_by_the_plugin(orders: MariaTable, tmp_path: Path) -> None:
     committed_out_of_order(orders, tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,15 @@ import psycopg
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.source import SourceTable
 from kpipe.errors import InvalidPipeline, OffsetsBeyondEnd, ReadFailed, ReadStalled, SourceIdentityChanged
 from kpipe.failpoints import POINTS
+from kpipe.offsets import Range
 from kpipe.sql.renderer import to_sql
 from resources.destinations import summary
+from resources.destinations.postgres.connection import Server
 from resources.sources.open_source import check_connector
+from resources.sources.tables.connector import TableConnector
 from tests.resources.sources.runs import Bench, kill
 from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
 
@@ -112,6 +117,23 @@ def test_a_column_that_is_no_position_is_refused(tmp_path: Path, statement: str,
     table.run(statement)
     with pytest.raises(ReadFailed, match=words):
         Bench(tmp_path, source=table.source(column), files=None).run()
+
+
+def test_another_column_is_another_source(tmp_path: Path) -> None:
+    """Its values are other positions: rows would be read twice, or never."""
+    table = DuckTable(tmp_path)
+    table.run("ALTER TABLE orders ADD COLUMN seq INTEGER", "INSERT INTO orders (id, seq) VALUES (1, 10), (2, 20), (3, 30)")
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    bench.run()
+    for column, problem in (("ID", False), ("seq", True)):
+        bench.pipeline = Pipeline.model_validate({**bench.pipeline.to_dict(), "source": table.source(column)})
+        if not problem:
+            assert bench.run() == 0
+            continue
+        with pytest.raises(SourceIdentityChanged, match="table duckdb/orders was replaced") as caught:
+            bench.run()
+        assert "undo a change of source.table.column" in caught.value.hint
+    assert rows(bench) == [1, 2, 3]
 
 
 def test_a_value_that_is_there_twice_is_refused(tmp_path: Path) -> None:
@@ -211,6 +233,19 @@ def test_a_recreated_table_of_postgresql_needs_an_operator(orders: PostgresTable
         bench.run()
 
 
+def test_a_task_may_take_its_time_between_two_blocks(orders: PostgresTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow program takes a block of 8,192 rows for minutes."""
+    monkeypatch.setattr(Server.__init__, "__defaults__", (30, 0.2))  # a commit's transaction, not a source's
+    orders.run("INSERT INTO orders (name) SELECT 'x' FROM generate_series(1, 2000)")
+    connector = TableConnector(SourceTable.model_validate(orders.source()["table"]), {"password": PASSWORD})
+    (split,) = connector.splits()
+    found = 0
+    for block in connector.read(split.name, split.identity, Range(0, split.end)):
+        found += len(block)
+        time.sleep(0.5)
+    assert found == 2000
+
+
 @pytest.mark.parametrize(
     ("statement", "column", "words"),
     [
@@ -244,9 +279,18 @@ def test_a_replica_or_a_subscriber_is_refused(orders: PostgresTable, tmp_path: P
         admin.execute("CREATE SUBSCRIPTION kpipe_test CONNECTION '' PUBLICATION x WITH (connect = false, slot_name = NONE)")
         admin.execute(f"INSERT INTO pg_subscription_rel SELECT oid, {named}, 'r', NULL FROM pg_subscription")
         admin.commit()
+    orders.run("CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+               "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000)")  # fmt: skip
     try:
         with pytest.raises(ReadFailed, match="a subscription fills it"):
             bench.run()
+        # publish_via_partition_root decides whether a subscription names a partitioned table, or its partitions.
+        for place, (filled, read) in enumerate((("part", "whole"), ("whole", "part"))):
+            orders.server.sql(f"UPDATE pg_subscription_rel SET srrelid = '{schema}.{filled}'::regclass")
+            source = orders.source()
+            source["table"]["name"] = read
+            with pytest.raises(ReadFailed, match="a subscription fills it"):
+                Bench(tmp_path / str(place), source=source, files=None).run()
     finally:
         orders.server.sql("DROP SUBSCRIPTION kpipe_test")
     orders.run("CREATE FUNCTION pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'")

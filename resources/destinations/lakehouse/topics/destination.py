@@ -66,6 +66,7 @@ class TopicLakes(TopicTracing):
         self._places: dict[str, LakeDestination] = {}
         self._notes = Notes(registry.folder, pipeline)
         self._seq: int | None = None  # of the ledger that was read last
+        self._numbers: dict[str, int] = {}  # each table's own, as they were read or committed last
 
     def describe(self) -> str:
         """Describe format, location and template of the tables."""
@@ -132,7 +133,7 @@ class TopicLakes(TopicTracing):
         """Return registration id and ledger: the lanes of all tables. Each table is read by itself."""
         found = self.seen()
         record = self._merged(found)
-        self._seq = record.seq
+        self._seq, self._numbers = record.seq, {seen.topic: seen.record.seq for seen in found}
         return (record.uid if found else ""), replace(record.ledger, of_tables=sum(seen.record.seq for seen in found))
 
     def _merged(self, found: Sequence[Seen]) -> Record:
@@ -169,10 +170,12 @@ class TopicLakes(TopicTracing):
                 raise
             with suppress(KpipeError):  # the commit is done; the next run marks it
                 self.registry.mark(topic)
+            self._numbers[topic] = landed.seq
             assert place.landed is not None
             done.append(replace(landed, seq=place.landed["number"]))
         self._seq = None
-        return Committed(_settled(commit, done), max((item.seq for item in done), default=0))
+        number, age = max((item.seq for item in done), default=0), sum(self._numbers.values())
+        return Committed(_settled(commit, done), number, age=age)
 
     def _of_first(self, commit: Commit) -> dict[str, Commit]:
         """Return a decision without lanes as the part of the first topic."""

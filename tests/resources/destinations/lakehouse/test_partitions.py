@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch.batch import Commit, Counts, TableWrite
+from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.definition.lakehouse_options import Part, part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.interfaces import Destination
@@ -266,3 +268,21 @@ def test_parts_are_columns_or_units_of_one(text: str) -> None:
     with pytest.raises(ValueError, match="invalid partition"):
         part(text)
     assert str(part(" day( ts ) ")) == "day(ts)" and part("ts") == Part("ts")
+
+
+def test_a_row_group_with_long_texts_has_no_bounds_and_its_rows_keep_their_values(place: Any) -> None:
+    """PyArrow writes no bounds of texts above 4,096 bytes: what the other row groups share is not shared by all rows."""
+    place.by = ("country",)
+    destination = begun(place, 1)
+    countries = ["de", "de", "de", "A" * 5000, "fr", "z" * 5000]
+    commit = mixed(place, destination, len(countries))
+    path = Path(commit.only.files[0].path)
+    rows = pq.read_table(path)
+    pq.write_table(rows.set_column(rows.column_names.index("country"), "country", pa.array(countries)), path, row_group_size=3)
+    data = path.read_bytes()
+    file = StagedFile(str(path), len(data), len(rows), hashlib.sha256(data).hexdigest())
+    destination.commit(replace(commit, tables=(replace(commit.only, files=(file,)),)))
+    assert [row["country"] for row in sorted(place.rows(), key=lambda row: row["id"])] == countries
+    if isinstance(place, DividedIceberg):
+        assert place.iceberg().scan(row_filter="country = 'fr'").to_arrow()["id"].to_pylist() == [4]
+    assert proof(place.open()).ok
