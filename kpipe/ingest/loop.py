@@ -131,7 +131,7 @@ class Ingest:
         try:
             yield from self._passes(max_batches, follow)
         finally:
-            self.prefetch.drop()
+            self.prefetch.end()
 
     def _passes(self, max_batches: int | None, follow: bool) -> Iterator[Committed | Idle]:
         done = failures = 0

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from kpipe.batch.batch import Batch
 from kpipe.batch.coverage import with_tails
@@ -25,10 +26,19 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.topic_tables import batch_columns, batch_tables
 from kpipe.topics import TopicSnapshot
 
-__all__ = ["Prefetch"]
+__all__ = ["Prefetch", "Releasing"]
 
 # Maximum of useless prefetches in a row: more of them indicate a wrong assumption, so prefetching stops.
 _MOST_MISSES = 3
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """Optional interface of a stager: free what it keeps outside of this process for a run."""
+
+    def release(self) -> None:
+        """Free it. No `stage` call is at work; others may follow."""
+        ...
 
 
 class Prefetch:
@@ -102,6 +112,12 @@ class Prefetch:
         thread, self._next = self._next, None
         if thread is not None:
             thread.drop(self._stager)
+
+    def end(self) -> None:
+        """Abandon the prefetched batch, and free what the stager keeps outside of this process for the run."""
+        self.drop()
+        if isinstance(self._stager, Releasing):
+            self._stager.release()
 
     def _extract(
         self,

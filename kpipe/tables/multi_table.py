@@ -7,7 +7,7 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.expressions.select import unnests
 from kpipe.interfaces import Destination, MultiTable
 
-__all__ = ["check_tables", "fans_out", "field_of_table", "table_destinations", "table_pipelines"]
+__all__ = ["check_tables", "fans_out", "field_of_table", "multiplies", "table_destinations", "table_pipelines"]
 
 #: Fields of `into` that each table has for itself.
 _OF_INTO = ("table", "key", "on_conflict", "update")
@@ -55,6 +55,14 @@ def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tup
 
 def fans_out(pipeline: Pipeline) -> bool:
     """Return whether ranges count records and rows: a record may give several rows with its offset, or rows of any table."""
+    program = pipeline.transform
+    if program is not None and program.mode == "flatmap" and not program.traced and pipeline.format.fan_out:
+        return False  # its lines have no offset
+    return pipeline.format.fan_out or multiplies(pipeline)
+
+
+def multiplies(pipeline: Pipeline) -> bool:
+    """Return whether the definition asks for several rows of a record, or for rows of any table; formats aside."""
     program = pipeline.transform
     if program is not None and program.traced and program.mode == "flatmap":
         return True

@@ -27,6 +27,7 @@ from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.newest_commits import newest_commits
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.proof import Proof, known_ledger, proof
+from kpipe_assets.runs.status import awaited
 from resources.home import Home
 
 __all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
@@ -236,6 +237,8 @@ def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topic
         _, ledger = known_ledger(pipeline, home, destination)
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
+        if (error := awaited(home, pipeline.name)) is not None:
+            raise error
     except KpipeError as error:
         return troubled(error)
     return _behind(ledger, snapshot, bound)

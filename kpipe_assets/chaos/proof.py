@@ -9,7 +9,7 @@ from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.offsets import Overlap, Range, RangeSet
-from kpipe.tables.multi_table import fans_out, table_pipelines
+from kpipe.tables.multi_table import multiplies, table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe.verification.verify import Audit
 from kpipe_assets.chaos.window import Window
@@ -109,7 +109,7 @@ def not_auditable(pipeline: Pipeline) -> str:
         return "rows with a key replace and delete each other"
     if program is not None and not program.traced:
         return f"rows of a program with mode: {program.mode} do not name their record"
-    if fans_out(pipeline) or pipeline.format.several:
+    if multiplies(pipeline) or pipeline.format.several:
         return "a record may give several rows"
     if pipeline.into.type == "parquet" and is_remote(pipeline.into.database or ""):
         return "kpipe audit reads Parquet from local disks only"

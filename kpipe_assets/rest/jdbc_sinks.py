@@ -26,6 +26,7 @@ from kpipe_assets.rest.translation import (
     one_of,
     refused,
     single_topic,
+    together,
     user_name,
 )
 
@@ -140,9 +141,9 @@ def _retries(*path: str) -> Rule:
 
 _BOTH_JDBC: dict[str, Rule] = {
     "connection.password": field_of("into", "credentials", "password"),
-    "insert.mode": nothing,
+    "insert.mode": together,
     "delete.enabled": flag(on=refused("needs the record's key: write a definition with key_format and into.on_null: delete")),
-    "table.name.format": nothing,
+    "table.name.format": together,
     "batch.size": number("batch", "max_offsets_per_partition"),
     "max.retries": _retries("batch", "max_retries"),
     "connection.attempts": nothing,
@@ -151,10 +152,10 @@ _BOTH_JDBC: dict[str, Rule] = {
 _CONFLUENT: dict[str, Rule] = {
     **_BOTH_JDBC,
     "connection.url": _jdbc("connection.user"),
-    "connection.user": nothing,
+    "connection.user": together,
     "dialect.name": one_of(*_DIALECTS),
-    "pk.mode": nothing,
-    "pk.fields": nothing,
+    "pk.mode": together,
+    "pk.fields": together,
     "auto.create": flag(),
     "replace.null.with.default": flag(),
     "auto.evolve": flag(),
@@ -166,10 +167,10 @@ _CONFLUENT: dict[str, Rule] = {
 _DEBEZIUM: dict[str, Rule] = {
     **_BOTH_JDBC,
     "connection.url": _jdbc("connection.username"),
-    "connection.username": nothing,
-    "primary.key.mode": nothing,
-    "primary.key.fields": nothing,
-    "collection.name.format": nothing,
+    "connection.username": together,
+    "primary.key.mode": together,
+    "primary.key.fields": together,
+    "collection.name.format": together,
     "schema.evolution": one_of("none", "basic"),
     "quote.identifiers": flag(),
     "flush.max.retries": _retries("batch", "max_retries"),

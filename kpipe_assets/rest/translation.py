@@ -12,11 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 from kpipe.definition.references import mentions_reference
+from kpipe.definition.secret_values import is_secret_value
 from resources.kafka.allowed_settings import ALLOWED
 
 __all__ = [
     "COMMON", "Draft", "Rule", "Sink", "evolution", "field_of", "flag", "needs", "nothing", "number", "one_of", "refused",
-    "single_topic", "translate", "user_name",
+    "single_topic", "together", "translate", "user_name",
 ]  # fmt: skip
 
 _CONVERTERS = {
@@ -100,8 +101,14 @@ class Sink:
         return next((rule for start, rule in starts.items() if key.startswith(start)), None)
 
 
-def nothing(_: Draft, __: str, ___: str) -> None:
-    """Accept any value: it has no effect on the rows."""
+def nothing(draft: Draft, key: str, value: str) -> None:
+    """Accept any value without a secret: it has no effect on the rows, but is stored and returned."""
+    if is_secret_value(value):
+        draft.refuse(key, "contains a secret and has no effect: leave the secret out")
+
+
+def together(_: Draft, __: str, ___: str) -> None:
+    """Accept any value for now: `Sink.finish` reads it, with other keys, and its fields are judged as all others."""
 
 
 def field_of(*path: str) -> Rule:
@@ -272,7 +279,7 @@ COMMON: dict[str, Rule] = {
     "key.converter.schemas.enable": nothing,
     "key.converter.schema.registry.url": nothing,
     "errors.tolerance": _tolerance,
-    _QUEUE: nothing,  # see `_tolerance`
+    _QUEUE: together,  # see `_tolerance`
     "errors.deadletterqueue.topic.replication.factor": nothing,
     "errors.deadletterqueue.context.headers.enable": nothing,
     "errors.log.enable": nothing,

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.references import rotates
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, NeedsOperator
 from kpipe_assets.runs.run_locks import SERVED, is_running, runs
 from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
+__all__ = ["FAILED", "awaited", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
@@ -63,6 +63,15 @@ def _last_state(home: Home, name: str) -> str:
     except KpipeError:  # an unreadable definition or file is reported by the command that uses it
         return "stopped"
     return str(row.get("state") or "stopped").lower()
+
+
+def awaited(home: Home, name: str) -> NeedsOperator | None:
+    """Return the error with which the last run has stopped until an operator decides, if it has.
+
+    Looking at ledger and brokers finds only some of these: a read compares records, a commit the table.
+    """
+    last = home.noted(name)
+    return NeedsOperator(last["error"]) if last.get("state") == "needs_operator" else None
 
 
 def note_state(home: Home, name: str, state: str) -> None:

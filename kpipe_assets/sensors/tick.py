@@ -34,6 +34,7 @@ from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.rebuilt import finish
 from kpipe_assets.runs.run_locks import is_running
+from kpipe_assets.runs.status import awaited
 from resources.home import Home
 
 __all__ = ["TickState", "check_sources"]
@@ -135,7 +136,7 @@ def check_sources(
     if not new:  # Dagster rejects observations of partitions that it does not have yet
         waited = _OBSERVE_S * rarer(len(snapshot.partitions))
         events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MAX_OBSERVATIONS])
-    events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
+    events += verdict(context.instance, pipeline, ledger, snapshot, trouble or awaited(home, pipeline.name))
     if not is_running(home, pipeline.name):  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
         assets = " ".join(key.to_user_string() for key in check_assets(pipeline, home))

@@ -97,6 +97,7 @@ class HttpServer:
             RenewedFiles("certificate", (settings.certificate, settings.key), renew_certificate, report),
             RenewedFiles("token", (settings.token_file,), renew_token, report),
         ]
+        renewed[1].load()  # the supervisor has sent the token that it read when it began
         self._server = _Server(config, renewed)
         sockets: list[socket.socket] = [BoundedListener(listening, _CONNECTIONS)]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": sockets}, name="kpipe http", daemon=True)

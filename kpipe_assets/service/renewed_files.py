@@ -11,7 +11,7 @@ __all__ = ["RenewedFiles"]
 
 
 class RenewedFiles:
-    """Files that are read when the service starts, and again after they were replaced.
+    """Files that are read when their server starts, and again after they were replaced.
 
     Args:
         what: name of their content, for messages.
@@ -31,12 +31,17 @@ class RenewedFiles:
         if found == self._seen:
             return
         self._seen = found
+        if self.load():
+            self._report(f"the {self._what} was renewed")
+
+    def load(self) -> bool:
+        """Use the files as they are. Return False if they cannot be used, which is reported."""
         try:
             self._use()
         except (KpipeError, OSError) as error:
             self._report(f"the {self._what} is not renewed: {error}")
-        else:
-            self._report(f"the {self._what} was renewed")
+            return False
+        return True
 
     def _versions(self) -> list[tuple[int, int] | None]:
         found: list[tuple[int, int] | None] = []

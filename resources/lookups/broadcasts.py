@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from resources.lookups.reference_table import LookupRows, Reference
@@ -33,3 +34,12 @@ class Broadcasts:
                 if shipped is not None:
                     shipped[1].destroy()
         return {name: self._shipped[name][1] for name in lookups}
+
+    def release(self) -> None:
+        """Destroy all: each has a file on the driver's disk, which PySpark otherwise keeps until Spark ends."""
+        from py4j.protocol import Py4JError
+
+        shipped, self._shipped = self._shipped, {}
+        for _, broadcast in shipped.values():
+            with suppress(Py4JError, OSError):  # Spark has ended, and its folder is removed as a whole
+                broadcast.destroy()

@@ -137,7 +137,9 @@ class Nemesis:
 
     def broker_killed(self) -> list[Run]:
         run = self.at_work()
-        psutil.Process(self.broker.status().pid).kill()
+        process = psutil.Process(self.broker.status().pid)
+        process.kill()
+        process.wait(300)  # while it ends, it has its port, and the next one would take another
         time.sleep(self.chance.uniform(0, 2))
         self.broker.start()
         self.wait_end(run, self.chance.uniform(0, 4))

@@ -176,6 +176,8 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         }
         if record.number:
             item["number"] = record.number
+        if marks := tables.marks(commit):
+            item["marks"] = marks
         longer = commit_log.extended(self.lake.ledger, record, item)
         done = self._newly_published(record, spilled=longer.segments != record.segments)
         published = done[-1]["commit"]["seq"] if done else record.published

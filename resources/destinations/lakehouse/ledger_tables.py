@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch.batch import Commit
+from kpipe.batch.batch import Commit, Mark
 from kpipe.ledger.ledger import Lane, Step
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Item, Record
@@ -22,7 +22,7 @@ from resources.duckdb_engine.file_connection import Connection
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["DIALECT", "desk", "lay_balance", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
+__all__ = ["DIALECT", "desk", "lay_balance", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "marks", "shown"]
 
 # Tables are registered without a schema.
 DIALECT = replace(DUCKDB, schema="")
@@ -72,12 +72,31 @@ def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any
     table_definitions.PARTITIONS.insert(connection, DIALECT, list(record.ends.values()))
 
 
+def marks(commit: Commit) -> list[tuple[int, int]]:
+    """Return the number of records with rows, and the sum of the rows' offsets, of each range; none if they are not counted."""
+    found = next((write.marks for write in commit.tables if write.marks), None)
+    if found is None:
+        return []
+    of_steps = [found.get(step.lane.key, Mark()) for step in commit.steps]
+    return [(mark.records, mark.offsets) for mark in of_steps]
+
+
 def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> None:
-    """Insert commits and their ranges, under the caller's name of the table."""
+    """Insert commits, their ranges and what the ranges' rows are compared by, under the caller's name of the table."""
     known = list(items)
     table_definitions.COMMITS.insert(connection, DIALECT, [{**item["commit"], "target_table": table} for item in known])
     table_definitions.BATCHES.insert(
         connection, DIALECT, [{**row, "target_table": table} for item in known for row in item["ranges"]]
+    )
+    names = table_definitions.TARGETS.columns.keys()
+    table_definitions.TARGETS.insert(
+        connection,
+        DIALECT,
+        [
+            {name: {**row, "target_table": table, "records": records, "offsets": offsets}[name] for name in names}
+            for item in known
+            for row, (records, offsets) in zip(item["ranges"], item.get("marks", ()), strict=False)
+        ],
     )
 
 

@@ -34,6 +34,9 @@ class BatchRunner(ABC):
     def cancel(self) -> None:
         """Make a call of `run` in another thread end soon; do nothing if none is running."""
 
+    def release(self) -> None:  # noqa: B027 - few have anything to free
+        """Free what Spark keeps of the batches so far, such as broadcasts. None is running; others may follow."""
+
     @abstractmethod
     def work(self) -> Work:
         """Return the work of all batches so far."""

@@ -57,6 +57,10 @@ class ContextRunner(BatchRunner):
         if self._group:
             self._context.cancelJobGroup(self._group)
 
+    def release(self) -> None:
+        """See `BatchRunner`."""
+        self._lookups.release()
+
     def work(self) -> Work:
         """See `BatchRunner`."""
         return self._remote_workers.work(self._context)

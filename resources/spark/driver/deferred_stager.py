@@ -56,3 +56,8 @@ class DeferredStager:
         """See `Stager`."""
         if "_stager" in self.__dict__:
             self._stager.give_up()
+
+    def release(self) -> None:
+        """See `Releasing`."""
+        if "_stager" in self.__dict__:
+            self._stager.release()

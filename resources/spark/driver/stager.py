@@ -199,6 +199,11 @@ class SparkStager:
         if self._runner is not None:
             self._runner.cancel()
 
+    def release(self) -> None:
+        """See `Releasing`."""
+        if self._runner is not None:
+            self._runner.release()
+
     def _new_runner(self) -> BatchRunner:
         spark = self._spark()
         return spark if isinstance(spark, BatchRunner) else ContextRunner(spark, self._home.path / "logs" / "spark.log")

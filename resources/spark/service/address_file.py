@@ -14,7 +14,7 @@ from kpipe.errors import KpipeError
 
 __all__ = ["path", "publish", "published", "remove", "withdraw"]
 
-_FILE = "serve_spark.json"
+_FILE = "serve.spark.json"
 _SHOWN = 100
 
 

@@ -218,6 +218,7 @@ class _Run(threading.Thread):
         """Answer requests until the connection is closed, or the server ends."""
         server, connection = self._server, self._connection
         pool = f"run {self._slot}"  # Spark never removes a pool: names of pools are used again
+        runner: BatchRunner | None = None
         try:
             # A process that is suspended must not keep the service from ending.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_S, 0))
@@ -232,6 +233,8 @@ class _Run(threading.Thread):
             server.report(f"a connection to the service's Spark: unexpected {type(error).__name__}: {error}")
         finally:
             self.runner = None
+            if runner is not None:
+                runner.release()
             server.forget(self._slot)
 
     def look(self) -> None:

@@ -22,6 +22,7 @@ from resources.duckdb_engine.expression_checks import checked_selection
 from resources.home import Home
 from resources.lookups.broadcasts import Broadcasts
 from resources.lookups.loader import Lookups
+from resources.spark.driver.context_runner import ContextRunner
 from tests.fileserver import FileServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -205,6 +206,14 @@ def test_a_version_is_sent_once_to_each_process_and_a_new_one_between_batches(
     now[0] = 1.0
     second = seen("batch 3")
     assert {sha for *_, sha in second} == {hashlib.sha256(file.read_bytes()).hexdigest()}
+    broadcasts.release()
+    before = {path.name for path in Path(spark._temp_dir).iterdir()}
+    for batch in range(4, 7):  # of one run each
+        run = ContextRunner(spark)
+        run._lookups.of(lookups.of_batch(f"batch {batch}"))
+        assert {path.name for path in Path(spark._temp_dir).iterdir()} > before
+        run.release()
+    assert {path.name for path in Path(spark._temp_dir).iterdir()} == before, "a service that runs for months keeps none"
 
 
 def test_runs_at_work_are_told_and_what_was_skipped_is_read_with_the_lookup_as_it_is(

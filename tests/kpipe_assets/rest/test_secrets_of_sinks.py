@@ -34,6 +34,8 @@ def parsed(tmp_path: Path, kind: str, config: dict[str, str]) -> Parsed:
         (CONFLUENT, {"consumer.override.sasl.password": "SEKRET"}),
         (CONFLUENT, {"value.converter.basic.auth.user.info": "u:SEKRET"}),
         (CONFLUENT, {"value.converter.schema.registry.url": "https://u:SEKRET@r"}),
+        (CONFLUENT, {"key.converter.schema.registry.url": "https://u:SEKRET@r"}),
+        (CONFLUENT, {"header.converter": "Bearer SEKRET"}),
         (ICEBERG, {"iceberg.catalog.token": "Bearer SEKRET"}),
         (ICEBERG, {"iceberg.catalog.uri": "https://u:SEKRET@c/"}),
         (S3, {"aws.secret.access.key": "SEKRET"}),

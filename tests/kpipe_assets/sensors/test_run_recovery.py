@@ -145,6 +145,30 @@ def test_what_only_a_run_can_find_is_tried_again_seldom(world: World) -> None:
     world.grow()
     world.instance.report_run_failed(_pretend_run(world, dg.DagsterRunStatus.STARTED))
     world.home.note("tweets", "needs_operator", "the table is gone")
-    assert "needs an operator: the table is gone; the next run starts in" in said(tick(world))
+    looked = tick(world)
+    assert "needs an operator: the table is gone; the next run starts in" in said(looked)
+    assert lags(looked) == [(False, "the table is gone")]
+    assert lags(tick(world)) == [], "told once"
     world.home.note("tweets", "stopped")
-    assert tick(world).run_requests
+    assert [passed for passed, _ in lags(tick(world))] == [True]
+
+
+def test_a_log_that_was_cut_and_has_grown_again_is_red_until_an_operator_decides(world: World) -> None:
+    """Its offsets fit, so only a read finds it. The table's checks keep the results of before."""
+    for value in range(5):
+        world.topics.produce(0, {"a": value})
+    assert world.run().success
+    tick(world)
+    world.topics.truncate(0, 2)
+    for value in range(9):
+        world.topics.produce(0, {"a": -value})
+    assert not world.run().success
+    ((passed, problem),) = lags(tick(world))
+    assert not passed and "was cut" in str(problem)
+    assert lags(tick(world)) == [], "told once"
+
+
+def lags(result: dg.SensorResult) -> list[tuple[bool, str | None]]:
+    """Results of the check `lag`."""
+    evaluations = (event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation))
+    return [(found.passed, found.description) for found in evaluations if found.check_name == "lag"]

@@ -25,13 +25,13 @@ class Site:
     """A server in this process, and its client."""
 
     def __init__(
-        self, home: Home, certificate: str | None = None, key: str | None = None, token_file: Path | None = None
+        self, home: Home, certificate: str | None = None, key: str | None = None, token_file: Path | None = None, token: str = ""
     ) -> None:
         listening = socket.create_server(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        token = None if token_file is None else read_token(token_file)
+        sent = token or (None if token_file is None else read_token(token_file))
         settings = HttpSettings(
-            Rules("127.0.0.1", port, token=token), certificate, key, token_file=None if token_file is None else str(token_file)
+            Rules("127.0.0.1", port, token=sent), certificate, key, token_file=None if token_file is None else str(token_file)
         )
         self.lines: list[str] = []
         self.server = HttpServer(home, settings, listening.detach(), lambda: {"one": {"running": True}}, self.lines.append)
@@ -163,6 +163,21 @@ def test_a_renewed_token_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         until(lambda: site.lines[-1] == "the token was renewed")
         assert (status(first), status(second)) == (401, 200)
         assert not any(token in line for line in site.lines for token in (first, second, "short"))
+    finally:
+        site.server.stop()
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_process_that_is_started_again_uses_the_token_of_now(tmp_path: Path, usable: bool) -> None:
+    """The supervisor sends each process the token that it read itself."""
+    file, first, second = tmp_path / "token", "first-token-of-this-test", "second-token-of-this-test"
+    file.write_text(second if usable else "short")
+    site = Site(Home.at(tmp_path / "home").make(), token_file=file, token=first)
+    try:
+        for token, is_valid in ((first, not usable), (second, usable)):
+            site.client.headers = {"Authorization": f"Bearer {token}"}
+            assert site.client.ask("GET", "/connectors").status == (200 if is_valid else 401)
+        assert len(site.lines) == (not usable), site.lines
     finally:
         site.server.stop()
 

@@ -161,7 +161,7 @@ def test_a_run_uses_the_jvm_of_the_service_and_starts_none(
     assert "java" not in first.programs | second.programs
     exact(kpipe, "plain", 310)
     assert kpipe.sql("SELECT country, count(*) FROM plain GROUP BY 1 ORDER BY 1") == [("France", 3), ("Germany", 307)]
-    assert (kpipe.home / "state" / "serve_spark.json").stat().st_mode & 0o777 == 0o600
+    assert (kpipe.home / "state" / "serve.spark.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_run_of_dagster_starts_no_jvm_either(
@@ -300,7 +300,7 @@ def test_a_service_that_ends_waits_for_the_batch_of_a_run(
     at.ended()
     assert service.process.wait(PATIENCE_S) == 0
     exact(kpipe, "last", 20)
-    assert not (kpipe.home / "state" / "serve_spark.json").exists() and not kpipe.left_behind()
+    assert not (kpipe.home / "state" / "serve.spark.json").exists() and not kpipe.left_behind()
 
 
 def test_without_a_service_a_run_starts_no_spark(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int]) -> None:

@@ -39,6 +39,8 @@ def at(point: str, act: Callable[[], object]) -> None:
 
 
 class MemoryPlace(Place):
+    fingerprints = False
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.store = MemoryStore()

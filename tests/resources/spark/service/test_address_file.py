@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError, NotAvailable
 from resources.home import Home
 from resources.spark.service import address_file, server
@@ -122,5 +123,15 @@ def test_a_run_refuses_a_file_that_stays_unusable(home: Home, name: str) -> None
 
 def test_a_run_refuses_a_file_that_it_cannot_read(home: Home) -> None:
     address_file.path(home.state).mkdir()
-    with pytest.raises(KpipeError, match=r"serve_spark\.json cannot be read: Is a directory"):
+    with pytest.raises(KpipeError, match=r"serve\.spark\.json cannot be read: Is a directory"):
         run(home, 0.1).connect()
+
+
+def test_no_pipeline_has_the_name_of_the_file(home: Home) -> None:
+    """The last-seen position of a pipeline is `NAME.json`, its other files are `NAME.PART.json`."""
+    name = address_file.path(home.state).name
+    names = [name.removesuffix(".json")]
+    names += [name.removesuffix(f".{part}.json") for part in ("connector", "dead_letter_topic", "ended", "rebuild", "replaced")]
+    for taken in names:
+        with pytest.raises(ValueError, match="name"):
+            Pipeline.model_validate({"name": taken, "source": {"brokers": "b:1", "topic": "t"}, "into": {"table": "t"}})

@@ -54,7 +54,7 @@ def greeted(at: Home, **other: str) -> dict[str, Any]:
 
 
 def test_the_address_can_be_read_by_its_user_only_and_is_removed(home: Home, serving: SparkServer) -> None:
-    file, address = home.state / "serve_spark.json", address_file.published(home.state)
+    file, address = home.state / "serve.spark.json", address_file.published(home.state)
     assert address is not None
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(address.parent.stat().st_mode) == 0o700
     serving.close()
