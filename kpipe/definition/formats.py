@@ -27,7 +27,7 @@ _ONLY = {
     "validate": ("json",),
     **dict.fromkeys(("explode", "explode_outer", "ordinality"), ("json", "avro", "protobuf")),
     **dict.fromkeys(("documents", "infer_timestamps", "schemas_enable"), ("json",)),
-    **dict.fromkeys(("envelope", "truncate", "types", "unavailable"), ("debezium",)),
+    **dict.fromkeys(("envelope", "source_table", "truncate", "types", "unavailable"), ("debezium",)),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
 }  # fmt: skip
@@ -114,6 +114,8 @@ class Format(Model):
             (`schemas.enable` of its converter), which gives the types.
         infer_timestamps: whether new columns of ISO 8601 texts are timestamps; else they are VARCHAR.
         envelope: form of the change events: Debezium's, `flat` (rows of `ExtractNewRecordState`), Maxwell's or Canal's.
+        source_table: the source's table, such as `orders` or `shop.orders`, if events of other tables are in the topic, too:
+            these are filtered.
         truncate: for Debezium, what a TRUNCATE of the source's table does: delete all rows (`apply`; the topic has one
             partition), stop the pipeline (`fail`), or nothing (`skip`).
         types: for Debezium without schemas or in Protobuf, column to the name of its semantic type, such as
@@ -145,6 +147,7 @@ class Format(Model):
     schemas_enable: bool = False
     infer_timestamps: bool = False
     envelope: Literal["debezium", "flat", "maxwell", "canal"] = "debezium"
+    source_table: str | None = Field(default=None, min_length=1)
     truncate: Literal["apply", "fail", "skip"] = "apply"
     types: dict[Target, str] = Field(default_factory=dict)
     unavailable: str = Field(default="__debezium_unavailable_value", min_length=1)

@@ -24,7 +24,7 @@ __all__ = ["to_sql", "write"]
 
 #: Fields of a format that have no clause, but are in OPTIONS.
 _FORMAT_OPTIONS = (
-    "envelope", "truncate", "types", "unavailable", "documents", "explode", "explode_outer", "ordinality",
+    "envelope", "source_table", "truncate", "types", "unavailable", "documents", "explode", "explode_outer", "ordinality",
     "schemas_enable", "infer_timestamps",
 )  # fmt: skip
 _RETRY = {field: name for name, field in RETRIES.items() if field != "max_retries"}

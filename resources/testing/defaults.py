@@ -11,8 +11,9 @@ from kpipe.errors import SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
+from resources.testing.kept_values import RULE, Change, changed
 from resources.testing.keyed import Write, begun, commit_of
-from resources.testing.place import Place, batch, begin
+from resources.testing.place import Place, batch, begin, source
 from resources.testing.state import proof
 
 __all__ = ["Defaults"]
@@ -94,3 +95,28 @@ class Defaults:
         with pytest.raises(SchemaConflict, match=r"column 'computed' is computed by the database.*declare `columns`"):
             destination.commit(batch(place, destination.ledger()[1], {0: 1}, wanted, {"id": 1, "Computed": 2}))
         assert place.rows() == []
+
+    def test_a_check_that_reads_a_default_names_no_other_records(self, place: Place) -> None:
+        """A staged row does not have the default yet."""
+        for statement in place.tables_with_defaults:
+            place.sql(statement.format(columns=f"{_COLUMNS}, CHECK (c IS NOT NULL), CHECK (n < 5)"))
+        destination = begun(place, ADD, 1)
+        with pytest.raises(SchemaConflict) as caught:
+            _commit(place, destination, ADD, *(Write(0, at, at, "a", 9 if at == 2 else 1) for at in range(4)))
+        assert {where: list(found) for where, found in caught.value.refused.items()} == {source(0): [2]}
+
+    def test_a_value_that_an_update_keeps_is_not_missing(self, place: Place) -> None:
+        """A staged row has NULL in its place."""
+        if not place.keeps:
+            pytest.skip(f"{type(place).__name__}: keeps no values")
+        place.sql("CREATE TABLE tweets (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, CHECK (n > 0 OR n IS NULL AND id < 0))")
+        destination, row = begun(place, RULE, 1), {"Big Text": "a", "raw": None, "n": 1}
+        destination.commit(changed(place, destination.ledger()[1], [(0, 0, 1, row, set())]))
+        update: Change = (0, 1, 1, {**row, "Big Text": "b"}, {"n"})
+        for other, named in (((0, 2, 7, row, {"n"}), {}), ((0, 2, 7, {**row, "n": None}, set[str]()), {source(0): [2]})):
+            with pytest.raises(SchemaConflict) as caught:
+                destination.commit(changed(place, destination.ledger()[1], [update, other]))
+            assert {where: list(found) for where, found in caught.value.refused.items()} == named, caught.value
+        destination.commit(changed(place, destination.ledger()[1], [update]))
+        assert [(found["id"], found["Big Text"], found["n"]) for found in place.rows()] == [(1, "b", 1)]
+        assert proof(destination).ok

@@ -12,13 +12,13 @@ import pytest
 
 from kpipe.batch.batch import Commit, Counts, TableWrite
 from kpipe.errors import SchemaConflict
-from kpipe.ledger.ledger import Ledger, Step
+from kpipe.ledger.ledger import Lane, Ledger, Step
 from kpipe.schema.columns import Columns
 from kpipe.tables.changes import EMPTIES, UNCHANGED, marks
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from resources.testing.keyed import begun
-from resources.testing.place import COORDINATES, Place, arrow, begin, live
+from resources.testing.place import COORDINATES, TOPIC, Place, arrow, begin, live
 from resources.testing.state import proof
 
 __all__ = ["COLUMNS", "RULE", "Change", "KeptValues", "changed"]
@@ -30,15 +30,21 @@ Change = tuple[int, int, int, "dict[str, Any] | None", set[str]]
 
 
 def changed(
-    place: Place, ledger: Ledger, writes: list[Change], key_name: str = "id", columns: Columns = COLUMNS, pipeline: str = "tweets"
+    place: Place,
+    ledger: Ledger,
+    writes: list[Change],
+    key_name: str = "id",
+    columns: Columns = COLUMNS,
+    pipeline: str = "tweets",
+    lane: Lane | None = None,
 ) -> Commit:
-    """Build a batch of writes: partition, offset, id, row, kept columns; the first column is the key."""
+    """Build a batch of writes: partition, offset, id, row, kept columns; the first column is the key. `lane`: the only one."""
     columns = Columns(((key_name, columns.items[0][1]), *columns.items[1:]))
     fields = [(name, arrow(kind)) for name, kind in columns]
     whole = pa.schema([*fields, (UNCHANGED, pa.string()), *COORDINATES.items()])
     keys = pa.schema([fields[0], (EMPTIES, pa.bool_()), *COORDINATES.items()])
     steps = tuple(
-        Step(live(ledger, number), max(write[1] for write in writes if write[0] == number) + 1)
+        Step(lane or live(ledger, number), max(write[1] for write in writes if write[0] == number) + 1)
         for number in sorted({write[0] for write in writes})
     )
     files, deletes, counts = [], [], {}
@@ -126,6 +132,35 @@ class KeptValues:
         commit = changed(place, ledger, [(0, 0, -1, None, set())])
         with pytest.raises(SchemaConflict, match="expected one partition, found 2"):
             two.commit(replace(commit, pipeline="other"))
+
+    def test_a_truncate_deletes_no_rows_of_another_pipeline(self, place: Place) -> None:
+        """It would not read them again."""
+        if not place.keeps:
+            pytest.skip(f"{type(place).__name__}: a TRUNCATE stops the pipeline")
+        one, two = begun(place, RULE, 1), place.open("other", rule=RULE)
+        two.commit(begin("other", [0]))
+        row = {"Big Text": "a", "raw": None, "n": 1}
+        two.commit(changed(place, two.ledger()[1], [(0, 0, 2, row, set())], pipeline="other"))
+        one.commit(changed(place, one.ledger()[1], [(0, 0, 1, row, set())]))
+        emptying = changed(place, one.ledger()[1], [(0, 1, -1, None, set())])
+        with pytest.raises(SchemaConflict, match="also has rows of pipeline other"):
+            one.commit(emptying)
+        assert sorted(found["id"] for found in place.rows()) == [1, 2]
+        two.commit(changed(place, two.ledger()[1], [(0, 1, 2, None, set())], pipeline="other"))
+        one.commit(emptying)
+        assert not place.rows() and proof(one).ok and proof(two).ok
+
+    def test_a_truncate_of_a_topic_that_was_created_again(self, place: Place) -> None:
+        """Its partition is the only one whose order matters: all records of the earlier topic are older."""
+        if not place.keeps:
+            pytest.skip(f"{type(place).__name__}: a TRUNCATE stops the pipeline")
+        destination, row = begun(place, RULE, 1), {"Big Text": "a", "raw": None, "n": 1}
+        destination.commit(changed(place, destination.ledger()[1], [(0, 0, 1, row, set())]))
+        again = replace(TOPIC, topic_id="another")
+        destination.commit(begin("tweets", [0], topic=again))
+        ledger = destination.ledger()[1]
+        destination.commit(changed(place, ledger, [(0, 0, -1, None, set())], lane=live(ledger, 0, again)))
+        assert not place.rows() and proof(destination).ok
 
     def test_a_truncate_finds_keys_of_any_name(self, place: Place) -> None:
         if not place.keeps:

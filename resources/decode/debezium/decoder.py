@@ -120,6 +120,7 @@ class DebeziumDecoder:
         grows: bool = False,
     ) -> None:
         self._kind, self._keeps = kind, keeps
+        self._tables: set[tuple[str, ...]] = set()  # of the events so far, two at most
         self._unique = {name.lower() for name in unique.names()} if unique else set[str]()
         self._changes, self._images = Changes(kind, access), Images(kind, columns, grows)
         self._keys = ChangeKeys(kind, unique, keeps, access) if unique else None
@@ -133,6 +134,10 @@ class DebeziumDecoder:
         for at, change in sorted(self._changes.read(payloads), key=lambda one: one[0]):
             if isinstance(change, Reject):
                 rejects.append((at, str(change)))
+            elif change.what == "message" or not self._is_meant(change):
+                continue
+            elif problem := self._mixed(change):
+                stops.append((at, *problem))
             elif change.what == "row":
                 assert change.row is not None
                 rows.append((at, change.row))
@@ -160,6 +165,26 @@ class DebeziumDecoder:
         rejects = sorted([*made.rejects, *rejects])
         table = made.table if self._keeps else made.table.drop_columns([UNCHANGED])
         return Decoded(table, made.rows, made.kept, rejects, made.new_columns, (), gone, keyed, sorted(stops))
+
+    def _is_meant(self, change: Change) -> bool:
+        """Return whether the event is of `format.source_table`; True without that."""
+        wanted = self._kind.source_table
+        return wanted is None or any(".".join(change.table[at:]) == wanted for at in range(len(change.table)))
+
+    def _mixed(self, change: Change) -> tuple[str, str] | None:
+        """Return problem and hint if the events are of several tables: one table's keys and TRUNCATE are not those of another.
+
+        Debezium's transforms for topics merge the shards of a table on purpose, so there only a TRUNCATE is a problem.
+        """
+        if self._kind.source_table is not None or not change.table:
+            return None
+        if len(self._tables) < 2:
+            self._tables.add(change.table)
+        if len(self._tables) == 1 or (self._kind.envelope in ("debezium", "flat") and change.what != "truncate"):
+            return None
+        first, second = (".".join(names) for names in sorted(self._tables)[:2])
+        what = f"events of several tables of the source are in the topic: {first!r}, {second!r}"
+        return what, "set format.source_table, and load each table by a pipeline of its own"
 
     def _moved(self, change: Change) -> bool:
         """Return whether an update changed the key: one record would be a delete and a row. No row has NULL in its key."""

@@ -52,11 +52,13 @@ class Change:
         what: `row` (insert, update or snapshot), `delete`, `truncate` or `message`.
         row: the row after the change; of a delete the row before it, as far as the source logs it.
         old: members before an update, if the envelope has them: all, or only those that it changed.
+        table: names of the source's database, schema and table, as far as the event has them; the last one is the table's.
     """
 
     what: str
     row: Image | None
     old: Mapping[str, Any] | None = None
+    table: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,19 @@ def is_transaction(value: Any) -> bool:
     return isinstance(value, Mapping) and value.get("status") in ("BEGIN", "END") and "id" in value and "op" not in value
 
 
+def _named(value: Any, *members: str) -> tuple[str, ...]:
+    """Return the names that these members have; nothing without the last one, which is the table's."""
+    names = [value.get(member) for member in members] if isinstance(value, Mapping) else [None]
+    return tuple(name for name in names if isinstance(name, str) and name) if isinstance(names[-1], str) else ()
+
+
 def _debezium(value: Any, plans: Plans | None) -> Change:
     if is_transaction(value):
         return Change("message", None)
     if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
         raise Reject("not a change event of Debezium: it has no member op")
     operation, source = value["op"], value.get("source")
+    table = _named(source, "db", "schema", "table")
     if isinstance(source, Mapping) and source.get("connector") == "mongodb":
         raise Reject(_MONGODB)
     if operation in _ROWS:
@@ -92,11 +101,12 @@ def _debezium(value: Any, plans: Plans | None) -> Change:
         if not isinstance(after, Mapping):
             raise Reject(f"op {operation} without the row after the change (member after)")
         old = value.get("before") if operation == "u" else None
-        return Change("row", Image(after, _of(plans, "after")), old if isinstance(old, Mapping) else None)
+        return Change("row", Image(after, _of(plans, "after")), old if isinstance(old, Mapping) else None, table)
     if operation not in _OTHERS:
         raise Reject(f"unknown op {operation[:20]!r}: expected c, r, u, d, t or m")
     before = value.get("before") if operation == "d" else None
-    return Change(_OTHERS[operation], Image(before, _of(plans, "before")) if isinstance(before, Mapping) else None)
+    image = Image(before, _of(plans, "before")) if isinstance(before, Mapping) else None
+    return Change(_OTHERS[operation], image, table=table)
 
 
 def _images(schema: Any) -> Mapping[str, Plan]:
@@ -127,9 +137,10 @@ def _flat(value: Any, plans: Plans | None) -> Change:
         raise Reject("not a flattened change event: it is not an object")
     image = Image({name: item for name, item in value.items() if not name.startswith("__")}, _of(plans, "after"))
     what = "row" if value.get("__op") is None else _what(_FLAT, value["__op"], "__op")
+    table = _named(value, "__db", "__schema", "__table")
     if what == "truncate":
-        return Change(what, None)
-    return Change("delete" if value.get("__deleted") in (True, "true") else what, image)
+        return Change(what, None, table=table)
+    return Change("delete" if value.get("__deleted") in (True, "true") else what, image, table=table)
 
 
 def _what(known: Mapping[str, str], operation: Any, member: str) -> str:
@@ -156,20 +167,21 @@ def _maxwell(value: Any, _: Plans | None) -> Change:
         return Change(what, None)
     if not isinstance(data, Mapping):
         raise Reject(f"type {value['type']} without the row (member data)")
-    return Change(what, Image(data, None), old if isinstance(old, Mapping) else None)
+    return Change(what, Image(data, None), old if isinstance(old, Mapping) else None, _named(value, "database", "table"))
 
 
 def _canal(value: Any, _: Plans | None) -> Change:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise Reject("not a flat message of Canal: it has no member type")
     what, data, old = _what(_CANAL, value["type"], "type"), value.get("data"), value.get("old")
+    table = _named(value, "database", "table")
     if what in ("message", "truncate"):
-        return Change(what, None)
+        return Change(what, None, table=table)
     if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], Mapping):
         count = len(data) if isinstance(data, list) else 0
         raise Reject(f"type {value['type']}: expected one row in the member data, found {count}")
     before = old[0] if isinstance(old, list) and old and isinstance(old[0], Mapping) else None
-    return Change(what, Image(data[0], None), before)
+    return Change(what, Image(data[0], None), before, table)
 
 
 def _no_plans(_: Any) -> Plans:

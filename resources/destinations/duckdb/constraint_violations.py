@@ -1,4 +1,4 @@
-"""Find the staged rows that a constraint of the table rejects. Used after a rejection, to name the records."""
+"""Find the staged rows that a constraint of a DuckDB table rejects; see resources/destinations/sql/constraint_violations.py."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as DuckDB returns them
 from __future__ import annotations
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from kpipe.tables.changes import HIDDEN
-from resources.destinations.duckdb.target_table import projection
+from kpipe.tables.changes import HIDDEN, UNCHANGED
+from resources.destinations.duckdb.target_table import given, projection
 from resources.destinations.sql.column_matching import by_shape
+from resources.destinations.sql.constraint_violations import is_missing
+from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ
@@ -45,20 +47,29 @@ def rejected(
     connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns, rules: Sequence[Rule]
 ) -> list[tuple[int, int | None, str]]:
     """Return the rows that rules reject; see `violations`."""
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_tried AS SELECT * FROM {quote('main', table)} LIMIT 0")
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE kpipe_tried AS"
+        f" SELECT *, CAST(NULL AS VARCHAR) AS {KEPT} FROM {quote('main', table)} LIMIT 0"
+    )
     filled: set[str] = set()
     for files in by_shape(staged):
         names, values = projection(connection, files[0], commit, known, HIDDEN)
         filled.update(names)
+        if UNCHANGED in files[0].names:
+            names, values = [*names, KEPT], [*values, UNCHANGED]
         connection.execute(
             f"INSERT INTO temp.kpipe_tried ({', '.join(names)}) SELECT {', '.join(values)} FROM {READ.format('?')}",
             [[file.path for file in files]],
         )
     found: list[tuple[int, int | None, str]] = []
+    checked = any(kind == "CHECK" for kind, _, _ in rules)
+    defaults = [quote(name) for name in given(connection, table)] if checked else []
     for kind, expression, columns in rules:
         if kind == "NOT NULL" and quote(columns[0]) not in filled:
             continue  # the rows get its default
-        condition = f"{quote(columns[0])} IS NULL" if kind == "NOT NULL" else f"NOT ({expression})"
+        if kind == "CHECK" and {quote(name) for name in columns} & ({*defaults} - filled):
+            continue
+        condition = is_missing(columns[0]) if kind == "NOT NULL" else f"NOT ({expression}) AND {KEPT} IS NULL"
         reason = (
             f"{columns[0]}: NULL in a NOT NULL column" if kind == "NOT NULL" else f"rejected by the table: CHECK {expression}"
         )

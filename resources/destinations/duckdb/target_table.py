@@ -14,7 +14,7 @@ from resources.duckdb_engine.file_connection import Connection, literal, quote
 from resources.duckdb_engine.sql_types import READ, fitted, sql_type
 from resources.type_compatibility import carried, grown
 
-__all__ = ["columns", "defaults", "insert", "prepare", "primary_key", "projection", "required"]
+__all__ = ["columns", "defaults", "given", "insert", "prepare", "primary_key", "projection", "required"]
 
 _READ = READ.format("?")
 _COLUMNS = (
@@ -43,6 +43,14 @@ def defaults(connection: Connection, table: str) -> dict[str, str]:
         f"SELECT column_name, column_default {_COLUMNS} AND is_generated IS DISTINCT FROM 'ALWAYS' AND column_default IS NOT NULL"
     )
     return dict(connection.execute(found, [table]).fetchall())
+
+
+def given(connection: Connection, table: str) -> list[str]:
+    """Return the columns that have a value in rows that do not name them: a default, or a generated value."""
+    return [
+        name
+        for (name,) in connection.execute(f"SELECT column_name {_COLUMNS} AND column_default IS NOT NULL", [table]).fetchall()
+    ]
 
 
 def required(connection: Connection, table: str) -> list[str]:

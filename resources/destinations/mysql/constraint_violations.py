@@ -13,6 +13,7 @@ from resources.destinations.mysql import insert_literals, target_table
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.staged_file_check import Proven
 
@@ -56,9 +57,12 @@ def violations(
         f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
     )
 
-    def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
-        fields = [insert_literals.field(match) for match in matches]
+    session.execute(f"ALTER TABLE {_TRIED} ADD COLUMN {KEPT} longtext")
+
+    def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        fields = [insert_literals.filled(value, kind) for value, kind in first]
+        fields += [insert_literals.field(match) for match in matches]
         return insert_literals.insert(session, reader, _TRIED, into, fields, paths, f"table {table}")
 
-    required = target_table.required(session, table)
-    return relational.found(session, reader, _TRIED, rules, required, commit, staged, known, put)
+    required, given = target_table.required(session, table), target_table.given(session, table)
+    return relational.found(session, reader, _TRIED, rules, required, given, commit, staged, known, put)

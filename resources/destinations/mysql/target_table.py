@@ -28,7 +28,19 @@ from resources.destinations.sql.staged_reader import copy_as_stored, copy_checke
 from resources.destinations.staged_file_check import Proven
 from resources.type_compatibility import COORDINATES, carried
 
-__all__ = ["columns", "insert", "is_computed", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
+__all__ = [
+    "columns",
+    "counters",
+    "given",
+    "insert",
+    "is_computed",
+    "make",
+    "needed_by",
+    "prepare",
+    "primary_key",
+    "required",
+    "set_aside",
+]
 
 _LONGEST = 64  # characters of a name
 _INDEXED = 191  # characters of a text in an index: four bytes each, 3,072 bytes for the whole key
@@ -99,6 +111,26 @@ def required(session: Session, table: str) -> list[str]:
         [table],
     ).fetchall()
     return [name for name, extra in rows if name not in COORDINATES and "auto_increment" not in extra.lower()]
+
+
+def given(session: Session, table: str) -> list[str]:
+    """Return the columns that have a value in rows that do not name them: a default, AUTO_INCREMENT, or a generated value."""
+    rows = session.execute(
+        "SELECT column_name, column_default, extra FROM information_schema.columns"
+        " WHERE table_schema = database() AND table_name = $1",
+        [table],
+    ).fetchall()
+    return [name for name, default, extra in rows if extra or default not in (None, "NULL")]  # the text is MariaDB's
+
+
+def counters(session: Session, table: str) -> list[str]:
+    """Return the columns of which the database numbers the rows (AUTO_INCREMENT)."""
+    rows = session.execute(
+        "SELECT column_name FROM information_schema.columns"
+        " WHERE table_schema = database() AND table_name = $1 AND extra LIKE '%auto_increment%'",
+        [table],
+    ).fetchall()
+    return [name for (name,) in rows]
 
 
 def primary_key(session: Session, table: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.mysql import insert_literals
+from resources.destinations.mysql import insert_literals, target_table
 from resources.destinations.mysql.merge_staging import EPOCHS, FATES, FOLDED, ID, MARKS, MET, ROWS, TOUCHED, WRITES
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
@@ -51,7 +51,7 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} LIMIT 0")
     session.execute(f"INSERT INTO {MET} {found} FOR UPDATE")  # MySQL rejects a locking read in CREATE TABLE (error 1746)
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
-    return settle(session, reader, _SQL, batch, carried, kept)
+    return settle(session, reader, _SQL, batch, carried, kept, target_table.counters(session, batch.table))
 
 
 def _shown(value: str, kind: Type) -> str:
@@ -114,6 +114,6 @@ _SQL = MergeSql(
         shown=_shown,
         put=_put,
     ),
-    assign="t.{0} = {1}.{0}",
+    assign="t.{0} = {1}",
     cause="a trigger of the table or another user has changed rows during the merge: remove it, or load into another table",
 )

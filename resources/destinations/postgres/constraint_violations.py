@@ -14,6 +14,7 @@ from resources.destinations.postgres.sql_dialect import THIS
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.staged_file_check import Proven
 
@@ -36,9 +37,12 @@ def violations(
         session.execute(f"ALTER TABLE {_TRIED} ALTER COLUMN {quote(name)} TYPE text")
         rules.append((f"{name} character varying({most})", f"char_length({quote(name)}) <= {most:d}"))
 
-    def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
-        statement = f"COPY {_TRIED} ({', '.join(into)}) FROM STDIN (FORMAT csv)"
-        return session.copy(statement, csv_copy.blocks(reader, csv_copy.lines(matches), [list(paths)]))
+    session.execute(f"ALTER TABLE {_TRIED} ADD COLUMN {KEPT} text")
 
-    required = target_table.required(session, table)
-    return relational.found(session, reader, _TRIED, rules, required, commit, staged, known, put)
+    def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        statement = f"COPY {_TRIED} ({', '.join(into)}) FROM STDIN (FORMAT csv)"
+        fields = [csv_copy.filled(value, kind) for value, kind in first]
+        return session.copy(statement, csv_copy.blocks(reader, csv_copy.lines(matches, first=fields), [list(paths)]))
+
+    required, given = target_table.required(session, table), target_table.given(session, table)
+    return relational.found(session, reader, _TRIED, rules, required, given, commit, staged, known, put)

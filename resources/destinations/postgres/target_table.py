@@ -25,7 +25,7 @@ from resources.duckdb_engine.sql_types import READ
 from resources.native import library
 from resources.type_compatibility import COORDINATES, carried
 
-__all__ = ["columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
+__all__ = ["columns", "counters", "defaults", "explained", "given", "insert", "prepare", "primary_key", "required", "set_aside"]
 
 _LONGEST = 63  # bytes of a name; PostgreSQL truncates longer names without an error
 _LETTERS = {
@@ -65,6 +65,27 @@ def required(session: Session, table: str) -> list[str]:
         [table],
     ).fetchall()
     return [name for (name,) in rows if name not in COORDINATES]
+
+
+def given(session: Session, table: str) -> list[str]:
+    """Return the columns that have a value in rows that do not name them: a default, an identity, or a generated value."""
+    rows = session.execute(
+        f"SELECT attname FROM pg_attribute WHERE attrelid = {THIS} AND attnum > 0 AND NOT attisdropped"
+        " AND (atthasdef OR attidentity <> '' OR attgenerated <> '')",
+        [table],
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+def counters(session: Session, table: str) -> list[str]:
+    """Return the columns of which the database numbers the rows: identities, and defaults from a sequence."""
+    rows = session.execute(
+        "SELECT a.attname FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+        f" WHERE a.attrelid = {THIS} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''"
+        " AND (a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%')",
+        [table],
+    ).fetchall()
+    return [name for (name,) in rows]
 
 
 def defaults(session: Session, table: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.postgres import text_lengths
+from resources.destinations.postgres import target_table, text_lengths
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.merge_staging import EPOCHS, FATES, FOLDED, MARKS, ROWS, TOUCHED, WRITES
 from resources.destinations.sql import csv_copy
@@ -39,7 +39,7 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule, bool(kept))
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")
     session.execute(f"ANALYZE {FATES}")
-    return settle(session, reader, _SQL, batch, carried, kept)
+    return settle(session, reader, _SQL, batch, carried, kept, target_table.counters(session, batch.table))
 
 
 def _shown(value: str, kind: Type) -> str:
@@ -91,6 +91,6 @@ _SQL = MergeSql(
         shown=_shown,
         put=_put,
     ),
-    assign="{0} = {1}.{0}",
+    assign="{0} = {1}",
     cause="a trigger or a rule of the table skips rows: remove it, or load into another table",
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from kpipe.batch.batch import Commit, Committed
 from kpipe.batch.counts import Counts, total
@@ -145,7 +146,8 @@ def write_rows(
         key = spelled(key_columns(engine, connection, part.table), columns, table)
         if store.by_topic:  # the table has rows of the commit's topic only
             before = before.of_topics({step.source.topic.name for step in part.commit.steps})
-        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files))
+        others = partial(multi_table.others, connection, dialect, store.pipeline, table)
+        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files, others))
         row_balance.move(connection, dialect, table, delta)
         return done.only.counts
     engine.insert(connection, table, part.commit, files.rows, columns)

@@ -1,21 +1,43 @@
-"""Find the staged rows that a constraint of the table rejects. Used after a rejection, to name the records."""
+"""Find the staged rows that a constraint of the table rejects. Used after a rejection, to name the records.
+
+A staged row is not yet the row of the table: columns that no record fills get their default, and an update of a change event
+keeps values that it left out (kpipe/tables/changes.py). What depends on these is not judged here: without a record, the error of
+the commit stops the pipeline.
+"""
 
 # ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as the database returns them
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kpipe.batch.batch import Commit
-from kpipe.schema.columns import Columns
-from kpipe.tables.changes import HIDDEN
+from kpipe.schema.columns import VARCHAR, Columns, Type
+from kpipe.tables.changes import HIDDEN, UNCHANGED, mark
 from resources.destinations.sql.column_matching import by_shape, matched
-from resources.destinations.sql.merge.merge_staging import Put
+from resources.destinations.sql.merge.merge_staging import KEPT, Put
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import stored
 from resources.destinations.staged_file_check import Proven
 
-__all__ = ["found"]
+__all__ = ["found", "is_judged", "is_missing"]
+
+
+def is_judged(condition: str, filled: Collection[str], defaults: Collection[str]) -> bool:
+    """Return whether a CHECK reads only columns whose values the staged rows have, as far as its text shows.
+
+    Args:
+        condition: of the CHECK, as SQL.
+        filled: columns that staged rows fill.
+        defaults: columns that have a default, or that the database computes.
+    """
+    text = condition.lower()
+    return not any(name.lower() in text for name in {*defaults} - {*filled})
+
+
+def is_missing(name: str) -> str:
+    """Return the condition that a row has NULL in a column, and does not keep the value of the table's row."""
+    return f"{quote(name)} IS NULL AND ({KEPT} IS NULL OR {KEPT} NOT LIKE '%{mark(name)}%')"
 
 
 def found(
@@ -24,6 +46,7 @@ def found(
     tried: str,
     rules: Sequence[tuple[str, str]],
     required: Sequence[str],
+    defaults: Collection[str],
     commit: Commit,
     staged: Sequence[Proven],
     known: Columns,
@@ -34,9 +57,10 @@ def found(
     Args:
         session: inside a transaction that will be rolled back.
         reader: DuckDB's connection to the staged files.
-        tried: an empty relation with the table's columns and none of its constraints, as SQL.
+        tried: an empty relation with the table's columns, `KEPT` and none of the table's constraints, as SQL.
         rules: names and conditions of the table's CHECK constraints.
         required: columns that are NOT NULL.
+        defaults: columns that have a default, or that the database computes.
         commit: the commit.
         staged: its staged files of rows.
         known: all columns of the table.
@@ -47,9 +71,14 @@ def found(
         matches = matched(stored(reader, files[0]).without(HIDDEN), files[0], commit, known)
         into = [names[name.lower()] for name, _, _ in matches]
         filled.update(into)
-        put([*map(quote, into)], (), matches, [file.path for file in files])
-    conditions = [(f"NOT ({expression})", f"rejected by the table: {name} CHECK {expression}") for name, expression in rules]
-    conditions += [(f"{quote(name)} IS NULL", f"{name}: NULL in a NOT NULL column") for name in required if name in filled]
+        kept = UNCHANGED in files[0].names
+        first: list[tuple[str, Type]] = [(UNCHANGED, VARCHAR)] if kept else []
+        put([*([KEPT] if kept else []), *map(quote, into)], first, matches, [file.path for file in files])
+    known_rules = [(name, expression) for name, expression in rules if is_judged(expression, filled, defaults)]
+    conditions = [
+        (f"NOT ({rule}) AND {KEPT} IS NULL", f"rejected by the table: {name} CHECK {rule}") for name, rule in known_rules
+    ]
+    conditions += [(is_missing(name), f"{name}: NULL in a NOT NULL column") for name in required if name in filled]
     result: list[tuple[int, int | None, str]] = []
     for condition, reason in conditions:
         rows = session.execute(f"SELECT _kafka_partition, _kafka_offset FROM {tried} WHERE {condition}").fetchall()

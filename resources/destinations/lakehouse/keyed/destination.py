@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ class KeyedLakes(LakeDestination):
             return super()._write(state, record, schema, commit, writes)
         ledger = record.ledger if record is not None else Ledger(self.pipeline)
         key = spelled(self.key(), schema.columns, self.table)
-        batch = KeyedBatch(self.table, self.rule, key, schema.columns, commit, ledger, writes)
+        others = partial(self._others, state)
+        batch = KeyedBatch(self.table, self.rule, key, schema.columns, commit, ledger, writes, others)
         try:
             return self._merge(state, record, schema, batch)
         except duckdb.Error as error:
@@ -97,6 +99,11 @@ class KeyedLakes(LakeDestination):
                 raise
             self._session.discard()
             return self._merge(state, record, schema, batch)
+
+    def _others(self, state: State | None) -> list[str]:
+        """Return the other pipelines that have rows in the table."""
+        found = [] if state is None else records.read_all(self.lake.ledger, state.pointer, self.describe())
+        return [other.pipeline for other in found if other.pipeline != self.pipeline and other.rows > 0]
 
     def _merge(self, state: State | None, record: Record | None, schema: Any, batch: KeyedBatch) -> Written:
         lake: Deleting = self.lake

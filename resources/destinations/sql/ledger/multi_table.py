@@ -18,8 +18,8 @@ from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
 __all__ = [
-    "ENTRY", "WRITTEN", "check_names", "entry_of", "former", "of_template", "once", "rows", "settled", "targets", "topics",
-    "topics_of_tables", "write", "written",
+    "ENTRY", "WRITTEN", "check_names", "entry_of", "former", "of_template", "once", "others", "rows", "settled", "targets",
+    "topics", "topics_of_tables", "write", "written",
 ]  # fmt: skip
 
 #: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
@@ -106,6 +106,23 @@ def written(connection: Connection, dialect: Dialect, pipeline: str, table: str,
         [pipeline, table],
     ).fetchone()
     return int(row[0])
+
+
+def others(connection: Connection, dialect: Dialect, pipeline: str, table: str) -> list[str]:
+    """Return the other pipelines that have rows in a table, according to the ledger.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        pipeline: whose rows do not count.
+        table: name of the table.
+    """
+    found = connection.execute(
+        f"SELECT pipeline_name FROM {WRITTEN} AS w WHERE {dialect.same_name.format('target_table', '$1')}"
+        " AND pipeline_name <> $2 GROUP BY pipeline_name HAVING sum(inserted) - sum(deleted) > 0 ORDER BY pipeline_name",
+        [table, pipeline],
+    ).fetchall()
+    return [name for (name,) in found]
 
 
 def former(connection: Connection, dialect: Dialect, pipeline: str, tables: Collection[str]) -> list[str]:

@@ -28,13 +28,23 @@ def expand(session: Any, writes: str, batch: KeyedBatch, make: str, epochs: str,
         marks: name of a relation of such writes.
 
     Raises:
-        SchemaConflict: the pipeline reads several partitions, which Kafka does not order.
+        SchemaConflict: the pipeline reads several partitions, which Kafka does not order; or other pipelines have rows in the
+            table, which they would not read again.
     """
     row = session.execute(f"SELECT min(_kafka_offset) FROM {writes} WHERE {EMPTIED}").fetchone()
     if row is None or row[0] is None:
         return
+    if others := batch.others():
+        raise SchemaConflict(
+            f"offset {row[0]}: a TRUNCATE of the source's table: table {batch.table} also has rows of pipeline"
+            f" {', '.join(others)}",
+            "load each source into a table of its own, or set format.truncate: skip to keep the rows",
+        )
+    now = {step.source.topic for step in batch.commit.steps}
     known = {*batch.ledger.sources(), *(step.source for step in batch.commit.steps)}
-    sources = {source for source in known if source.topic.name != batch.rule.log}
+    # All records of a topic are older than those of the topic that was created in its place.
+    former = {source for source in known if source.topic not in now and source.topic.name in {topic.name for topic in now}}
+    sources = {source for source in known - former if source.topic.name != batch.rule.log}
     if len(sources) > 1:
         raise SchemaConflict(
             f"offset {row[0]}: a TRUNCATE of the source's table: expected one partition, found {len(sources)}, whose records"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kpipe.batch.batch import Commit
@@ -28,6 +28,7 @@ class KeyedBatch:
         commit: the table's part of the commit.
         ledger: as it was before the commit.
         files: staged files of rows and of deletes.
+        others: returns the other pipelines that have rows in the table.
     """
 
     table: str
@@ -37,6 +38,7 @@ class KeyedBatch:
     commit: Commit
     ledger: Ledger
     files: Writes
+    others: Callable[[], Sequence[str]] = tuple
 
     @property
     def has_topics(self) -> bool:

@@ -3,13 +3,14 @@
 The writes (merge_staging.py) are joined with the table by the key. The fate of a write depends on the previous write of the same
 key, and on whether the table contains the key. This is a window function: no loop, and no ON CONFLICT, which ignores the order.
 Then rows are deleted, updated and inserted. Each database ensures that no other writer changes the joined rows until the
-transaction ends.
+transaction ends. A row that is replaced is updated, because rows of other tables may refer to it; with a delete in between, it is
+another row.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ class MergeSql:
         touched: the relation of the groups with a write that keeps a value.
         rows: the relation of the rows to insert that are made from folded rows.
         folding: how the expressions of the rule fold the writes of a key.
-        assign: an assignment of the column `{0}` from the relation `{1}`.
+        assign: an assignment of the value `{1}` to the column `{0}`.
         cause: possible causes of a row that was not written, and what to do.
     """
 
@@ -88,7 +89,13 @@ def met(sql: MergeSql, batch: KeyedBatch) -> str:
 
 
 def settle(
-    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str], kept: Sequence[str] | None = None
+    session: Any,
+    reader: Any,
+    sql: MergeSql,
+    batch: KeyedBatch,
+    carried: Sequence[str],
+    kept: Sequence[str] | None,
+    counters: Collection[str],
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -100,6 +107,7 @@ def settle(
         carried: columns that rows fill, as the table spells them.
         kept: columns that a write keeps (kept_values.py), if a write left out a value; with columns, each fate has a group and
             a number in it.
+        counters: columns of which the database numbers the rows; a replaced row keeps its number.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -122,8 +130,8 @@ def settle(
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
-    # An updated row keeps the columns that the new rows do not have, unless a delete comes in between.
-    changed = "f.held AND NOT f.cut" if rule.on_conflict == "update" else "false"
+    # Unless a delete comes in between.
+    changed = "f.held AND NOT f.cut" if rule.on_conflict in ("replace", "update") else "false"
     name = quote(table)
     _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
     if not carried:  # all writes are deletes
@@ -135,13 +143,19 @@ def settle(
         made = f" JOIN {sql.rows} AS r ON r.{LAST} = f.wid"
         _make_rows(session, sql, carried, given)
     side = {column: _side(column, given, made if rule.update else "") for column in dict.fromkeys((*carried, *given))}
-    if rule.on_conflict == "update":
-        sets = [column for column in side if column in given or not made or column in COORDINATES]
-        values = ", ".join(sql.assign.format(quote(column), side[column]) for column in sets)
-        update = sql.update.format(table=name, same=same, values=values, more=made)
+    values = {column: _value(column, side[column], kept or ()) for column in side}
+    if rule.on_conflict in ("replace", "update"):
+        # An updated row keeps the columns that the new rows do not have; a replaced one gets their defaults.
+        sets = {column: values[column] for column in side if column in given or not made or column in COORDINATES}
+        if rule.on_conflict == "replace":
+            rest = (column for column in batch.known.names() if column not in values and column not in counters)
+            sets = {**values, **dict.fromkeys(rest, "DEFAULT")}
+        assigned = ", ".join(sql.assign.format(quote(column), value) for column, value in sets.items())
+        update = sql.update.format(table=name, same=same, values=assigned, more=made)
         _apply(session, sql, table, update, f"{stays} AND {changed}")
-    columns, values = ", ".join(map(quote, side)), ", ".join(_value(column, side[column], kept or ()) for column in side)
-    rows = f"SELECT {values} FROM {sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made} WHERE true"
+    columns = ", ".join(map(quote, side))
+    made = f"{sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made}"
+    rows = f"SELECT {', '.join(values.values())} FROM {made} WHERE true"
     _apply(session, sql, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
     return done, delta
 

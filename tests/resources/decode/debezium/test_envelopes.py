@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
@@ -17,10 +18,12 @@ from tests.resources.decode.debezium.messages import TIME, kind
 KEY, COLUMNS = Columns.of({"id": "BIGINT"}), Columns.of({"id": "BIGINT", "text": "VARCHAR"})
 
 
-def decode(envelope: str, values: list[Any], keys: list[Any] | None = None, columns: Columns = COLUMNS) -> Decoded:
+def decode(
+    envelope: str, values: list[Any], keys: list[Any] | None = None, columns: Columns = COLUMNS, **options: Any
+) -> Decoded:
     payloads = Payloads.of([json.dumps(value, separators=(",", ":")).encode() for value in values])
     found = pa.array([None if key is None else json.dumps(key).encode() for key in keys or [None] * len(values)], pa.binary())
-    return decoder(Format(type="debezium", envelope=envelope), columns, unique=KEY).decode(payloads, found)
+    return decoder(Format(type="debezium", envelope=envelope, **options), columns, unique=KEY).decode(payloads, found)
 
 
 def rows(found: Decoded) -> list[tuple[int, str | None]]:
@@ -106,3 +109,36 @@ def test_an_unknown_operation_is_a_reject_and_no_message() -> None:
     assert [why for _, why in found.rejects] == ["unknown type 'insert'"] and not found.rows
     found = decode("flat", [{"id": None, "__op": "t"}, {"id": 1, "__op": "x"}])
     assert [why for _, why in found.rejects] == ["unknown __op 'x'"] and not found.rows and found.deleted == [0]
+
+
+OTHERS = {
+    "maxwell": lambda table: {"database": "shop", "table": table, "type": "insert", "data": {"id": 1, "text": table}},
+    "canal": lambda table: {"database": "shop", "table": table, "type": "INSERT", "data": [{"id": "1", "text": table}]},
+    "debezium": lambda table: {"op": "c", "after": {"id": 1, "text": table}, "source": {"db": "shop", "table": table}},
+    "flat": lambda table: {"id": 1, "text": table, "__db": "shop", "__table": table},
+}
+EMPTIED = {
+    "canal": {"database": "shop", "table": "sessions", "type": "TRUNCATE", "isDdl": True, "data": None},
+    "debezium": {"op": "t", "source": {"db": "shop", "table": "sessions"}},
+    "flat": {"__op": "t", "__db": "shop", "__table": "sessions"},
+}
+
+
+@pytest.mark.parametrize("envelope", OTHERS)
+@pytest.mark.parametrize("name", ["customers", "shop.customers"])
+def test_events_of_other_tables_are_filtered(envelope: str, name: str) -> None:
+    values = [OTHERS[envelope](table) for table in ("customers", "orders", "customers")]
+    values += [EMPTIED[envelope]] if envelope in EMPTIED else []
+    found = decode(envelope, values, source_table=name)
+    assert rows(found) == [(1, "customers"), (1, "customers")]
+    assert not found.stops and not found.rejects and not len(found.deleted)
+
+
+@pytest.mark.parametrize("envelope", OTHERS)
+def test_events_of_several_tables_stop_where_they_are_not_the_shards_of_one(envelope: str) -> None:
+    values = [OTHERS[envelope](table) for table in ("customers", "orders")]
+    found = decode(envelope, values)
+    assert [at for at, *_ in found.stops] == ([1] if envelope in ("maxwell", "canal") else [])
+    if envelope in EMPTIED:
+        ((at, problem, hint),) = decode(envelope, [values[0], EMPTIED[envelope]]).stops
+        assert at == 1 and "'shop.customers', 'shop.sessions'" in problem and "format.source_table" in hint
