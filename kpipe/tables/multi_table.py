@@ -62,7 +62,7 @@ def fans_out(pipeline: Pipeline) -> bool:
 
 
 def multiplies(pipeline: Pipeline) -> bool:
-    """Return whether the definition asks for several rows of a record, or for rows of any table; formats aside."""
+    """Return whether a record may give several rows, or rows of any table, for other reasons than its format."""
     program = pipeline.transform
     if program is not None and program.traced and program.mode == "flatmap":
         return True
