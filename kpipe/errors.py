@@ -191,8 +191,8 @@ class TransformFailed(KpipeError):
 
     Attributes:
         phase: `work`: the program exited or hung while it processed records, so a record may be the cause; `count`: the number
-            of answers does not fit the mode, so the unanswered record cannot be determined; empty: no record is the cause
-            (for example, the program did not start).
+            of answers does not fit the mode, so the unanswered record cannot be determined; `chance`: a second try over the same
+            records did not fail; empty: no record is the cause (for example, the program did not start).
         unanswered: offset of the first record without an answer; None if it cannot be determined.
     """
 

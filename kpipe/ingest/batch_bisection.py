@@ -100,6 +100,8 @@ class BadRecordIsolation:
         if len(parts) > 1 or batch.span > self._smallest:
             self._suspects[:0] = parts if len(parts) > 1 else _narrower(*parts[0], error)
             return True
+        if isinstance(error, TransformFailed) and error.phase == "chance":
+            return False  # a second try has passed, so the record is not the cause
         self._found += 1
         if self._found > _MOST and isinstance(error, SchemaConflict):
             return False  # the table rejects any row: no record is the cause
@@ -170,7 +172,9 @@ def set_aside(
 def _by_records(error: KpipeError) -> bool:
     if isinstance(error, TransformFailed):
         return bool(error.phase)
-    return isinstance(error, (RecordRejected, RecordsUnreadable, SchemaConflict))
+    if isinstance(error, SchemaConflict):
+        return error.by_rows
+    return isinstance(error, (RecordRejected, RecordsUnreadable))
 
 
 def _narrower(source: PartitionId, whole: Range, error: KpipeError) -> list[Part]:

@@ -56,9 +56,8 @@ def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tup
 def fans_out(pipeline: Pipeline) -> bool:
     """Return whether ranges count records and rows: a record may give several rows with its offset, or rows of any table."""
     program = pipeline.transform
-    if program is not None and program.mode == "flatmap" and not program.traced and pipeline.format.fan_out:
-        return False  # its lines have no offset
-    return pipeline.format.fan_out or multiplies(pipeline)
+    has_offsets = program is None or program.traced or program.mode != "flatmap"
+    return multiplies(pipeline) or (pipeline.format.fan_out and has_offsets)
 
 
 def multiplies(pipeline: Pipeline) -> bool:

@@ -73,6 +73,12 @@ def equality(have: str, want: Type) -> str:
     return f"({same} OR CAST({value} AS VARCHAR) = CAST({{0}} AS VARCHAR))" if want.name == "FLOAT" else same
 
 
+# Text of a JSON string; any other value as it is written. DuckDB's function would print a number with a fraction as a DOUBLE.
+_JSON_TEXT = (
+    "CASE json_type({0}) WHEN 'VARCHAR' THEN json_extract_string({0}, '$') WHEN 'NULL' THEN NULL ELSE CAST({0} AS VARCHAR) END"
+)
+
+
 def _converted(have: str, have_type: Type | None, want: Type) -> tuple[str, str]:
     """Return the templates of `coercion`, which checks JSON inside of values."""
     if want == JSON and have_type in (VARCHAR, JSON):
@@ -81,7 +87,7 @@ def _converted(have: str, have_type: Type | None, want: Type) -> tuple[str, str]
     if have_type == want:
         return _staged("{0}", want), ""
     if isinstance(want, Scalar) and want.name not in ("JSON", "VARCHAR", "BLOB") and have_type in (VARCHAR, JSON):
-        text = "{0}" if have_type == VARCHAR else "json_extract_string({0}, '$')"
+        text = "{0}" if have_type == VARCHAR else _JSON_TEXT
         value = in_memory.parse_sql(text, want.name)
         return value, f"{text} IS NOT NULL AND ({value}) IS NULL"
     if want == VARCHAR and have_type == BLOB:

@@ -266,9 +266,16 @@ def decimal_sql(value: str, have: str, want: str) -> str:
     return parse_sql(f"CAST({value} AS VARCHAR)", want) if have in ("DOUBLE", "FLOAT") else f"TRY_CAST({value} AS {want})"
 
 
-@lru_cache(maxsize=4096)
+_SHORT = 100  # characters of texts that are remembered: dates, numbers and UUIDs are shorter
+
+
 def castable(text: str, kind: str) -> str | None:
     """Return the text in a form that casts to the type without loss, or None. Times with a zone are converted to UTC."""
+    return _castable(text, kind) if len(text) <= _SHORT else _castable.__wrapped__(text, kind)
+
+
+@lru_cache(maxsize=4096)
+def _castable(text: str, kind: str) -> str | None:
     value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else _exact("$1", kind)
     is_lossy = _LOSSY.get(kind, "false").format("$1")
     where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({is_lossy})"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from kpipe.errors import InvalidPipeline, KpipeError, ReadFailed, ReadStalled
+from kpipe.errors import InvalidPipeline, KpipeError, ReadFailed, ReadStalled, RecordsUnreadable
 from kpipe.failpoints import failpoint
 from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
@@ -112,7 +112,7 @@ class RangeReader:
         self._first_gap: int | None = None
         self._end_seen: int | None = None
         self._later: int | None = None
-        self._doubtful = False
+        self._doubtful = self._unreadable = False
 
     def __enter__(self) -> RangeReader:
         return self
@@ -186,6 +186,9 @@ class RangeReader:
                     asked = True
                     self._requests.check_topic()
                 continue
+            if self._unreadable and self._tails.waiting:
+                self._tails.pass_over(f"{self._topic}/{self._partition}")
+                self._last = self._span.start - 1
             if self._doubtful and proof is None:
                 self._client.close()
                 self._client, self._doubtful = self._open(fresh=True), False
@@ -235,7 +238,11 @@ class RangeReader:
             elif event.error.code() in OUT_OF_RANGE and self._tails.waiting and self._tails.expired():
                 self._last, self._doubtful = self._tails.start - 1, True
             else:
-                raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
+                error = failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
+                if not isinstance(error, RecordsUnreadable) or not self._tails.apart:
+                    raise error
+                # They were skipped because of that: the range behind them is read without them.
+                self._unreadable = self._doubtful = True
         return proof
 
     def _block(self, held: RecordBlock, size: int) -> tuple[RecordBlock, int, bool]:

@@ -65,6 +65,17 @@ class TailCheck:
         if found is not None:
             raise after.error(partition, found, self._epoch)
 
+    @property
+    def apart(self) -> bool:
+        """Whether offsets that nobody reads lie between the records to compare and the range."""
+        return self._after is not None and self._after.end < self._span.start
+
+    def pass_over(self, partition: str) -> None:
+        """End the comparison, as offsets before the range cannot be read. If all records were taken, raise as `compare` does."""
+        if self._after is not None and self._early and self._early[-1][0] >= self._after.records[-1][0]:
+            self.compare(partition)
+        self._after, self.start = None, self._span.start
+
     def _required(self) -> int:
         return self._span.start if self._requests.may_be_compacted() else self._requests.watermarks()[0]
 

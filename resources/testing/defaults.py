@@ -99,7 +99,9 @@ class Defaults:
     def test_a_check_that_reads_a_default_names_no_other_records(self, place: Place) -> None:
         """A staged row does not have the default yet."""
         for statement in place.tables_with_defaults:
-            place.sql(statement.format(columns=f"{_COLUMNS}, CHECK (c IS NOT NULL), CHECK (n < 5)"))
+            # `number` has a default, and its name is a part of the name of the second column.
+            more = "CHECK (c IS NOT NULL), numbers BIGINT, CHECK (n < 5 OR numbers > 0)"
+            place.sql(statement.format(columns=f"{_COLUMNS}, {more}"))
         destination = begun(place, ADD, 1)
         with pytest.raises(SchemaConflict) as caught:
             _commit(place, destination, ADD, *(Write(0, at, at, "a", 9 if at == 2 else 1) for at in range(4)))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from kpipe.definition.pipeline import Source
-from kpipe.errors import OffsetsBeyondEnd, ReadFailed
+from kpipe.errors import LogTruncated, OffsetsBeyondEnd, ReadFailed
 from kpipe.ledger.ledger import Lane, Ledger
+from kpipe.ledger.tail import Tail
 from kpipe.offsets import Range
 from kpipe.planning.planner import check_source
 from resources.kafka.client_config import client_config
@@ -24,9 +25,13 @@ from tests.broker.node import Node
 CRC, RECORDS = 17, 61  # where they begin in a record batch (Kafka's message format 2)
 
 
-def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | None]:
+def opened(node: Node, topic: str, span: Range, after: Tail | None = None, **config: Any) -> RangeReader:
     settings = {**client_config(Source(brokers=node.address, topic=topic), {}), **config}
-    with RangeReader(settings, topic, 0, span, stall_timeout_s=300) as reader:
+    return RangeReader(settings, topic, 0, span, stall_timeout_s=300, after=after)
+
+
+def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | None]:
+    with opened(node, topic, span, **config) as reader:
         return [value for block, _ in reader.blocks() for value in block.values]
 
 
@@ -78,6 +83,15 @@ def test_flipped_bit_in_a_segment(node: Node, topic: str, where: int) -> None:
             values(node, topic, Range(0, 30))
     assert values(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
     assert values(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
+    with opened(node, topic, Range(0, 10)) as first:
+        assert sum(len(block) for block, _ in first.blocks()) == 10
+    known = first.tail
+    assert known is not None
+    with opened(node, topic, Range(15, 30), known) as second:  # 10 to 14 were skipped because of that
+        assert [value for block, _ in second.blocks() for value in block.values] == [b"%03d" % at for at in range(15, 30)]
+    other = Tail.made(10, [(offset, "0" * len(found)) for offset, found in known.records], known.epoch)
+    with pytest.raises(LogTruncated), opened(node, topic, Range(15, 30), other) as third:
+        list(third.blocks())
     flip(log, bit)
     assert values(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
 

@@ -134,7 +134,7 @@ class DebeziumDecoder:
         for at, change in sorted(self._changes.read(payloads), key=lambda one: one[0]):
             if isinstance(change, Reject):
                 rejects.append((at, str(change)))
-            elif change.what == "message" or not self._is_meant(change):
+            elif change.what == "message":
                 continue
             elif problem := self._mixed(change):
                 stops.append((at, *problem))
@@ -165,11 +165,6 @@ class DebeziumDecoder:
         rejects = sorted([*made.rejects, *rejects])
         table = made.table if self._keeps else made.table.drop_columns([UNCHANGED])
         return Decoded(table, made.rows, made.kept, rejects, made.new_columns, (), gone, keyed, sorted(stops))
-
-    def _is_meant(self, change: Change) -> bool:
-        """Return whether the event is of `format.source_table`; True without that."""
-        wanted = self._kind.source_table
-        return wanted is None or any(".".join(change.table[at:]) == wanted for at in range(len(change.table)))
 
     def _mixed(self, change: Change) -> tuple[str, str] | None:
         """Return problem and hint if the events are of several tables: one table's keys and TRUNCATE are not those of another.

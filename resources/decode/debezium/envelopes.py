@@ -12,7 +12,7 @@ from typing import Any
 from resources.decode.debezium.connect_schema import Plan, plan
 from resources.decode.json.rows import Reject
 
-__all__ = ["ENVELOPES", "Change", "Envelope", "Image", "is_transaction"]
+__all__ = ["ENVELOPES", "Change", "Envelope", "Image", "Plans", "is_transaction"]
 
 Plans = Mapping[str, Plan]
 
@@ -68,11 +68,13 @@ class Envelope:
     Attributes:
         change: returns the change of a value, with the plans of its schema; raises Reject.
         plans: returns the plans of the rows of a schema; raises Reject.
+        table: returns the names of the source's table, as in `Change`; nothing if the value does not have them.
         prefix: of the columns' names in keys.
     """
 
     change: Callable[[Any, Plans | None], Change]
     plans: Callable[[Any], Plans]
+    table: Callable[[Any], tuple[str, ...]]
     prefix: str = ""
 
 
@@ -87,13 +89,25 @@ def _named(value: Any, *members: str) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str) and name) if isinstance(names[-1], str) else ()
 
 
+def _of_source(value: Any) -> tuple[str, ...]:
+    return _named(value.get("source") if isinstance(value, Mapping) else None, "db", "schema", "table")
+
+
+def _of_flat(value: Any) -> tuple[str, ...]:
+    return _named(value, "__db", "__schema", "__table")
+
+
+def _of_event(value: Any) -> tuple[str, ...]:
+    return _named(value, "database", "table")
+
+
 def _debezium(value: Any, plans: Plans | None) -> Change:
     if is_transaction(value):
         return Change("message", None)
     if not isinstance(value, Mapping) or not isinstance(value.get("op"), str):
         raise Reject("not a change event of Debezium: it has no member op")
     operation, source = value["op"], value.get("source")
-    table = _named(source, "db", "schema", "table")
+    table = _of_source(value)
     if isinstance(source, Mapping) and source.get("connector") == "mongodb":
         raise Reject(_MONGODB)
     if operation in _ROWS:
@@ -137,7 +151,7 @@ def _flat(value: Any, plans: Plans | None) -> Change:
         raise Reject("not a flattened change event: it is not an object")
     image = Image({name: item for name, item in value.items() if not name.startswith("__")}, _of(plans, "after"))
     what = "row" if value.get("__op") is None else _what(_FLAT, value["__op"], "__op")
-    table = _named(value, "__db", "__schema", "__table")
+    table = _of_flat(value)
     if what == "truncate":
         return Change(what, None, table=table)
     return Change("delete" if value.get("__deleted") in (True, "true") else what, image, table=table)
@@ -167,14 +181,14 @@ def _maxwell(value: Any, _: Plans | None) -> Change:
         return Change(what, None)
     if not isinstance(data, Mapping):
         raise Reject(f"type {value['type']} without the row (member data)")
-    return Change(what, Image(data, None), old if isinstance(old, Mapping) else None, _named(value, "database", "table"))
+    return Change(what, Image(data, None), old if isinstance(old, Mapping) else None, _of_event(value))
 
 
 def _canal(value: Any, _: Plans | None) -> Change:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise Reject("not a flat message of Canal: it has no member type")
     what, data, old = _what(_CANAL, value["type"], "type"), value.get("data"), value.get("old")
-    table = _named(value, "database", "table")
+    table = _of_event(value)
     if what in ("message", "truncate"):
         return Change(what, None, table=table)
     if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], Mapping):
@@ -189,9 +203,9 @@ def _no_plans(_: Any) -> Plans:
 
 
 ENVELOPES = {
-    "debezium": Envelope(_debezium, _images),
-    "flat": Envelope(_flat, _flat_plans),
-    "maxwell": Envelope(_maxwell, _no_plans, "pk."),
-    "canal": Envelope(_canal, _no_plans),
+    "debezium": Envelope(_debezium, _images, _of_source),
+    "flat": Envelope(_flat, _flat_plans, _of_flat),
+    "maxwell": Envelope(_maxwell, _no_plans, _of_event, "pk."),
+    "canal": Envelope(_canal, _no_plans, _of_event),
 }
 """By `format.envelope`."""

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kpipe.definition.formats import Format
 from resources.decode.block import Payloads
 from resources.decode.debezium.connect_schema import plan
-from resources.decode.debezium.envelopes import ENVELOPES, Change, Image
+from resources.decode.debezium.envelopes import ENVELOPES, Change, Image, Plans
 from resources.decode.json.rows import Reject, load
 from resources.schema_registry.config import Access
 
@@ -110,19 +110,33 @@ class Changes:
     """
 
     def __init__(self, kind: Format, access: Access | None = None) -> None:
-        self._envelope = ENVELOPES[kind.envelope]
+        self._envelope, self._table = ENVELOPES[kind.envelope], kind.source_table
         self._documents = _documents(kind, self._envelope.plans, access, rows=True)
 
     def read(self, payloads: Payloads) -> Iterator[tuple[int, Change | Reject]]:
-        """Yield the position of each value, and the change or the reason why it is invalid."""
+        """Yield the position of each value, and the change or the reason why it is invalid.
+
+        Events of other tables than `format.source_table` are messages, whatever else they contain.
+        """
         for at, value, plans in self._documents.read(payloads):
             if isinstance(value, Reject):
                 yield at, value
                 continue
             try:
-                yield at, self._envelope.change(value, plans)
+                yield at, self._change(value, plans)
             except Reject as error:
                 yield at, error
+
+    def _change(self, value: Any, plans: Plans | None) -> Change:
+        if self._table is None:
+            return self._envelope.change(value, plans)
+        names = self._envelope.table(value)
+        if names and self._table not in (".".join(names[at:]) for at in range(len(names))):
+            return Change("message", None)
+        change = self._envelope.change(value, plans)
+        if change.what != "message" and not names:
+            raise Reject("the event does not name its table, which format.source_table selects")
+        return change
 
 
 class Keys:

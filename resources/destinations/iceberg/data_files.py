@@ -116,7 +116,7 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
         columns = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
         raise SchemaConflict(
             f"column {', '.join(map(str, columns))}: invalid partition value: expected a time in years 1 to 9999",
-            f"set into.partition_by: {columns}, so that such records become dead letters",
+            f"set into.partition_by: {columns}, so that such values become dead letters, or NULL in _kafka_timestamp",
         ) from error
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=_Footer(parquet),

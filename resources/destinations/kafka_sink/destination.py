@@ -227,7 +227,8 @@ class KafkaDestination(KafkaSinkReader):
             InvalidPipeline: it does: the records would be read and written without end.
         """
         own = {name: field for field, name in self._into.topics(self.pipeline).items()}
-        for source in {change.key[0].topic for change in commit.changes if change.key[0].topic.name in own}:
+        read = {change.key[0].topic for change in commit.changes} | {step.source.topic for step in commit.steps}
+        for source in (topic for topic in read if topic.name in own):
             topic = self.cluster.topic(source.name)
             if topic is not None and topic.id == source.topic_id:
                 raise InvalidPipeline(

@@ -36,6 +36,12 @@ def checks(made: str) -> list[tuple[str, str]]:
     return found
 
 
+def columns_of(condition: str) -> set[str]:
+    """Return the names in a condition as the server writes it: it quotes each of them."""
+    found = re.findall(r'`((?:[^`]|``)+)`|"((?:[^"]|"")+)"', condition)
+    return {tick.replace("``", "`") or double.replace('""', '"') for tick, double in found}
+
+
 def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[tuple[int, int | None, str]]:
@@ -52,12 +58,11 @@ def violations(
         rules = checks(session.execute(f"SHOW CREATE TABLE {quote(table)}").fetchone()[1])
     session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
     # From an outer join, so that all columns are nullable; checks are not copied.
+    columns = ", ".join(f"t.{quote(name)}" for name in known.names())
     session.execute(
-        f"CREATE TEMPORARY TABLE {_TRIED} ENGINE=InnoDB AS SELECT {', '.join(f't.{quote(name)}' for name in known.names())}"
+        f"CREATE TEMPORARY TABLE {_TRIED} ({KEPT} longtext) ENGINE=InnoDB AS SELECT {columns}"
         f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
     )
-
-    session.execute(f"ALTER TABLE {_TRIED} ADD COLUMN {KEPT} longtext")
 
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
         fields = [insert_literals.filled(value, kind) for value, kind in first]
@@ -65,4 +70,5 @@ def violations(
         return insert_literals.insert(session, reader, _TRIED, into, fields, paths, f"table {table}")
 
     required, given = target_table.required(session, table), target_table.given(session, table)
-    return relational.found(session, reader, _TRIED, rules, required, given, commit, staged, known, put)
+    found = [(name, condition, columns_of(condition)) for name, condition in rules]
+    return relational.found(session, reader, _TRIED, found, required, given, commit, staged, known, put)

@@ -123,8 +123,17 @@ def given(session: Session, table: str) -> list[str]:
     return [name for name, default, extra in rows if extra or default not in (None, "NULL")]  # the text is MariaDB's
 
 
-def counters(session: Session, table: str) -> list[str]:
-    """Return the columns of which the database numbers the rows (AUTO_INCREMENT)."""
+def counters(session: Session, table: str) -> list[str] | None:
+    """Return the columns of which the database numbers the rows (AUTO_INCREMENT).
+
+    None: no foreign key of another table, or of this one, refers to its rows.
+    """
+    refers = (
+        "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints"
+        " WHERE unique_constraint_schema = database() AND referenced_table_name = $1)"
+    )
+    if not session.execute(refers, [table]).fetchone()[0]:
+        return None
     rows = session.execute(
         "SELECT column_name FROM information_schema.columns"
         " WHERE table_schema = database() AND table_name = $1 AND extra LIKE '%auto_increment%'",

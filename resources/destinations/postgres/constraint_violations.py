@@ -27,15 +27,17 @@ def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[tuple[int, int | None, str]]:
     """See `relational.found`; the current transaction has widened the table."""
-    rules: list[tuple[str, str]] = session.execute(
-        f"SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint WHERE contype = 'c' AND conrelid = {THIS}",
+    rules: list[relational.Check] = session.execute(
+        "SELECT conname, pg_get_expr(conbin, conrelid),"
+        " ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY(conkey))"
+        f" FROM pg_constraint WHERE contype = 'c' AND conrelid = {THIS}",
         [table],
     ).fetchall()
     session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
     session.execute(f"CREATE TEMP TABLE kpipe_tried ON COMMIT DROP AS SELECT * FROM {quote(table)} WITH NO DATA")
     for name, most in text_lengths.limits(session, table).items():  # a longer text would be an error, or lose its blanks
         session.execute(f"ALTER TABLE {_TRIED} ALTER COLUMN {quote(name)} TYPE text")
-        rules.append((f"{name} character varying({most})", f"char_length({quote(name)}) <= {most:d}"))
+        rules.append((f"{name} character varying({most})", f"char_length({quote(name)}) <= {most:d}", [name]))
 
     session.execute(f"ALTER TABLE {_TRIED} ADD COLUMN {KEPT} text")
 

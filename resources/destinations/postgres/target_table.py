@@ -77,8 +77,14 @@ def given(session: Session, table: str) -> list[str]:
     return [name for (name,) in rows]
 
 
-def counters(session: Session, table: str) -> list[str]:
-    """Return the columns of which the database numbers the rows: identities, and defaults from a sequence."""
+def counters(session: Session, table: str) -> list[str] | None:
+    """Return the columns of which the database numbers the rows: identities, and defaults from a sequence.
+
+    None: no foreign key of another table, or of this one, refers to its rows.
+    """
+    refers = f"SELECT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND confrelid = {THIS})"
+    if not session.execute(refers, [table]).fetchone()[0]:
+        return None
     rows = session.execute(
         "SELECT a.attname FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
         f" WHERE a.attrelid = {THIS} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''"

@@ -20,19 +20,10 @@ from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import stored
 from resources.destinations.staged_file_check import Proven
 
-__all__ = ["found", "is_judged", "is_missing"]
+__all__ = ["Check", "found", "is_missing"]
 
-
-def is_judged(condition: str, filled: Collection[str], defaults: Collection[str]) -> bool:
-    """Return whether a CHECK reads only columns whose values the staged rows have, as far as its text shows.
-
-    Args:
-        condition: of the CHECK, as SQL.
-        filled: columns that staged rows fill.
-        defaults: columns that have a default, or that the database computes.
-    """
-    text = condition.lower()
-    return not any(name.lower() in text for name in {*defaults} - {*filled})
+#: Name and condition of a CHECK, and the columns that it reads.
+Check = tuple[str, str, Collection[str]]
 
 
 def is_missing(name: str) -> str:
@@ -44,7 +35,7 @@ def found(
     session: Any,
     reader: Any,
     tried: str,
-    rules: Sequence[tuple[str, str]],
+    rules: Sequence[Check],
     required: Sequence[str],
     defaults: Collection[str],
     commit: Commit,
@@ -58,7 +49,7 @@ def found(
         session: inside a transaction that will be rolled back.
         reader: DuckDB's connection to the staged files.
         tried: an empty relation with the table's columns, `KEPT` and none of the table's constraints, as SQL.
-        rules: names and conditions of the table's CHECK constraints.
+        rules: the table's CHECK constraints.
         required: columns that are NOT NULL.
         defaults: columns that have a default, or that the database computes.
         commit: the commit.
@@ -74,9 +65,11 @@ def found(
         kept = UNCHANGED in files[0].names
         first: list[tuple[str, Type]] = [(UNCHANGED, VARCHAR)] if kept else []
         put([*([KEPT] if kept else []), *map(quote, into)], first, matches, [file.path for file in files])
-    known_rules = [(name, expression) for name, expression in rules if is_judged(expression, filled, defaults)]
+    unknown = {*defaults} - filled
     conditions = [
-        (f"NOT ({rule}) AND {KEPT} IS NULL", f"rejected by the table: {name} CHECK {rule}") for name, rule in known_rules
+        (f"NOT ({rule}) AND {KEPT} IS NULL", f"rejected by the table: {name} CHECK {rule}")
+        for name, rule, columns in rules
+        if unknown.isdisjoint(columns)
     ]
     conditions += [(is_missing(name), f"{name}: NULL in a NOT NULL column") for name in required if name in filled]
     result: list[tuple[int, int | None, str]] = []

@@ -114,6 +114,7 @@ class Search:
         raise self._gave_up(
             "a second run over the same records did not fail, so none of them is the cause",
             "run it again; if it fails again, check what differs between runs: time, network, memory, chance",
+            "chance",
         )
 
     def _refuse_all(self, given: Sequence[int]) -> None:

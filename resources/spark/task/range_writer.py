@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kpipe.batch.batch import Counts, Piece, RangeReport, TableReport
 from kpipe.errors import RecordRejected
+from kpipe.schema.columns import INSTANT as MOMENT
 from kpipe.tables.upsert import ORIGINAL
 from resources.decode.block import Decoded, Payloads
 from resources.kafka.record_block import COLUMNS, RecordBlock
@@ -78,7 +79,8 @@ class RangeOutput:
         self._sink = sink
         # Of tables by a field, a range has rows in a few: their writers are made when they are needed.
         self._made = {} if job.routes is not None else {at: sink(table) for at, table in enumerate(job.tables)}
-        self._last = min(_LAST_MS, job.limits.instants[1] // 1000) if job.limits is not None else _LAST_MS
+        ends = job.limits.ends(str(MOMENT), "_kafka_timestamp") if job.limits is not None else None
+        self._last = _LAST_MS if ends is None else min(_LAST_MS, ends[1] // 1000)
         self._refused = job.refused.get(piece.source, {})
         self.filtered = 0
         self.answered = 0  # records that gave rows, or lines of a program
@@ -200,7 +202,9 @@ class RangeOutput:
             RecordRejected: a key cannot be read, or the table cannot store it, and the policy is `fail`.
         """
         held = block.tombstones()
-        read = [(sink, *sink.keys.read(held.column("key"))) for sink in self._sinks if sink.keys is not None]
+        # A tombstone names no table: it may be of another one, and the event of its delete comes before it.
+        names_table = self._job.format.source_table is None
+        read = [(sink, *sink.keys.read(held.column("key"))) for sink in self._sinks if sink.keys is not None and names_table]
         if not read:
             self.filtered += len(held)
             return

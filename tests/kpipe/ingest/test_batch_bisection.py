@@ -130,6 +130,7 @@ def test_where_nothing_is_good_it_ends(world: World) -> None:
         DeadLettersExceeded("too many"),
         OffsetsLost("gone"),
         TransformFailed("it could not be started"),
+        SchemaConflict("permission denied", by_rows=False),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -140,6 +141,15 @@ def test_what_no_record_is_the_reason_of_stops_it(world: World, error: KpipeErro
     with pytest.raises(type(error)):
         world.run(MODE)
     assert not skipped(world) and not world.coordinates()
+
+
+def test_a_record_with_which_a_second_try_passed_is_not_skipped(world: World) -> None:
+    world.topics.numbered(0, 1)
+    world.begin()
+    poison(world, {(0, 0)}, lambda: TransformFailed("a second run did not fail", phase="chance"))
+    with pytest.raises(TransformFailed):
+        world.run(MODE)
+    assert not skipped(world)
 
 
 @pytest.mark.parametrize("kind", [SchemaConflict, RecordsUnreadable])

@@ -104,3 +104,7 @@ def test_which_pipelines_count_records_beside_rows(define: Callable[..., Pipelin
     assert not fans_out(define(select="SELECT a FROM records"))
     assert fans_out(define(also=[{"table": "b"}]))
     assert fans_out(define(select="SELECT a FROM records, UNNEST(lines) AS line"))
+    csv: dict[str, Any] = {"format": {"type": "csv", "fields": ["a"]}}
+    lines: dict[str, Any] = {"transform": {"program": "p", "mode": "flatmap"}}
+    assert fans_out(define(**csv)) and not fans_out(define(**csv, **lines)), "its lines have no offset"
+    assert fans_out(define(**csv, **lines, also=[{"table": "b"}]))

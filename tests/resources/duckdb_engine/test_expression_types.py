@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,10 @@ UUIDS = ("6b1f3c2a-0000-4000-8000-00000000000a", "6b1f3c2a-0000-4000-8000-000000
         ("STRUCT(a HUGEINT, b HUGEINT)", {"a": "9", "b": "10"}, "greatest(c.a, c.b)", "VARCHAR", "10"),
         ("STRUCT(a HUGEINT, b HUGEINT)", {"a": "9", "b": "10"}, "c", "JSON", '{"a":9,"b":10}'),
         ("HUGEINT[]", ["9", "10"], "list_max(c)", "HUGEINT", "10"),
+        ("JSON", "12345678901234567.89", "c", "DECIMAL(20,2)", Decimal("12345678901234567.89")),
+        ("JSON", '{"a":0.12345678901234567890}', "mysql: c::a", "DECIMAL(30,20)", Decimal("0.12345678901234567890")),
+        ("JSON", '"0.50"', "c", "DECIMAL(30,20)", Decimal("0.5")),
+        ("JSON", "null", "c", "DECIMAL(30,20)", None),
         ("STRUCT(u UUID)[]", [{"u": UUIDS[0]}], f"c[1].u < UUID '{UUIDS[1].upper()}'", "BOOLEAN", True),
         ("STRUCT(\"order\" JSON)", {"order": "[1]"}, "c.\"order\"->>'$[0]'", "VARCHAR", "1"),
     ],

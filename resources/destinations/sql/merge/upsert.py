@@ -3,8 +3,10 @@
 The writes (merge_staging.py) are joined with the table by the key. The fate of a write depends on the previous write of the same
 key, and on whether the table contains the key. This is a window function: no loop, and no ON CONFLICT, which ignores the order.
 Then rows are deleted, updated and inserted. Each database ensures that no other writer changes the joined rows until the
-transaction ends. A row that is replaced is updated, because rows of other tables may refer to it; with a delete in between, it is
-another row.
+transaction ends.
+
+A row that is replaced is deleted and inserted: a single UPDATE could not exchange values of a UNIQUE column. But where other
+tables refer to rows of the table, which a delete would delete or change, it is updated, unless its key was deleted in between.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -95,7 +97,7 @@ def settle(
     batch: KeyedBatch,
     carried: Sequence[str],
     kept: Sequence[str] | None,
-    counters: Collection[str],
+    counters: Collection[str] | None,
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -107,7 +109,8 @@ def settle(
         carried: columns that rows fill, as the table spells them.
         kept: columns that a write keeps (kept_values.py), if a write left out a value; with columns, each fate has a group and
             a number in it.
-        counters: columns of which the database numbers the rows; a replaced row keeps its number.
+        counters: if other tables refer to rows of the table, the columns of which the database numbers the rows: a replaced row
+            keeps its number; else None.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -130,8 +133,8 @@ def settle(
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
-    # Unless a delete comes in between.
-    changed = "f.held AND NOT f.cut" if rule.on_conflict in ("replace", "update") else "false"
+    updates = rule.on_conflict == "update" or (rule.on_conflict == "replace" and counters is not None)
+    changed = "f.held AND NOT f.cut" if updates else "false"
     name = quote(table)
     _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
     if not carried:  # all writes are deletes
@@ -144,11 +147,11 @@ def settle(
         _make_rows(session, sql, carried, given)
     side = {column: _side(column, given, made if rule.update else "") for column in dict.fromkeys((*carried, *given))}
     values = {column: _value(column, side[column], kept or ()) for column in side}
-    if rule.on_conflict in ("replace", "update"):
+    if updates:
         # An updated row keeps the columns that the new rows do not have; a replaced one gets their defaults.
         sets = {column: values[column] for column in side if column in given or not made or column in COORDINATES}
         if rule.on_conflict == "replace":
-            rest = (column for column in batch.known.names() if column not in values and column not in counters)
+            rest = (column for column in batch.known.names() if column not in values and column not in (counters or ()))
             sets = {**values, **dict.fromkeys(rest, "DEFAULT")}
         assigned = ", ".join(sql.assign.format(quote(column), value) for column, value in sets.items())
         update = sql.update.format(table=name, same=same, values=assigned, more=made)

@@ -134,6 +134,13 @@ def test_events_of_other_tables_are_filtered(envelope: str, name: str) -> None:
     assert not found.stops and not found.rejects and not len(found.deleted)
 
 
+def test_an_event_of_another_table_is_filtered_whatever_it_contains_and_one_without_a_table_is_not() -> None:
+    two = {"database": "shop", "table": "orders", "type": "INSERT", "data": [{"id": "1"}, {"id": "2"}]}
+    assert not decode("canal", [two], source_table="customers").rejects
+    found = decode("flat", [{"id": 1, "text": "a"}], source_table="customers")
+    assert [at for at, _ in found.rejects] == [0] and "does not name its table" in found.rejects[0][1]
+
+
 @pytest.mark.parametrize("envelope", OTHERS)
 def test_events_of_several_tables_stop_where_they_are_not_the_shards_of_one(envelope: str) -> None:
     values = [OTHERS[envelope](table) for table in ("customers", "orders")]

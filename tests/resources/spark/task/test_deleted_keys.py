@@ -26,14 +26,25 @@ SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 
 
 def staged(
-    folder: Path, kind: str, column: str, records: list[tuple[bytes, bytes | None]], format: str = "json", **policies: Any
+    folder: Path,
+    kind: str,
+    column: str,
+    records: list[tuple[bytes, bytes | None]],
+    format: str = "json",
+    table: str = "",
+    **policies: Any,
 ) -> tuple[RangeReport, list[Any], list[tuple[int, str, str]]]:
     """Stage records with a key and a value; return the report, the deleted keys, and the dead letters."""
     (folder / "batch").mkdir(parents=True)
     database = {"postgres": "postgresql://u@h/d", "mysql": "mysql://u@h/d"}[kind]
     into = {"type": kind, "database": database, "table": "t", "key": ["id"], "on_conflict": "replace", "on_null": "delete"}
     pipeline = Pipeline.model_validate(
-        {"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": into, "format": {"type": format}}
+        {
+            "name": "p",
+            "source": {"brokers": "b", "topic": "t"},
+            "into": into,
+            "format": {"type": format, **({"source_table": table} if table else {})},
+        }
     )
     columns = Columns.of({"id": column})
     shape = shaped(pipeline, None, columns, lambda: columns, no_nul=kind == "postgres")
@@ -65,6 +76,17 @@ def test_a_tombstone(kind: str, column: str, bad: bytes, good: bytes, phase: str
     report, deleted, dead = staged(tmp_path / f"{kind}{column}", kind, column, [(bad, None), (good, None), (bad, None)])
     assert (len(deleted), report.counts.deletes, report.counts.dead_letters) == (1, 1, 2)
     assert [(at, stage) for at, stage, _ in dead] == [(0, phase), (2, phase)] and all(reason in why for _, _, why in dead)
+
+
+def test_a_tombstone_beside_events_of_other_tables_deletes_nothing(tmp_path: Path) -> None:
+    """It names no table; the event of the delete comes before it."""
+    deletes = [{"op": "d", "before": None, "after": None, "source": {"table": name}} for name in ("orders", "customers")]
+    records: list[tuple[bytes, bytes | None]] = [
+        (b'{"id":%d}' % at, json.dumps(event).encode()) for at, event in enumerate(deletes)
+    ]
+    records += [(key, None) for key, _ in records]
+    report, deleted, dead = staged(tmp_path / "one", "postgres", "BIGINT", records, "debezium", "orders")
+    assert (deleted, dead, report.counts.filtered) == ([0], [], 3)
 
 
 @each_case("kind, column, bad, good, phase, reason", CASES)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from kpipe.batch.batch import Piece
 from kpipe.definition.pipeline import Pipeline
+from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Decoded
 from resources.destinations.value_limits import limits_of
 from resources.duckdb_engine.arrow_types import schema
+from resources.kafka.record_block import RecordBlock
+from resources.spark.task.range_task import stage
+from resources.spark.task.task_spec import JobSpec, TableSpec
 from resources.spark.task.value_limits import storable
 from tests.cases import each_case
 from tests.servers.postgres import PostgresServer
 
+SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 COLUMNS = Columns.of(
     {
         "at": "TIMESTAMP WITH TIME ZONE", "local": "TIMESTAMP", "day": "DATE", "t": "TIME", "real": "DOUBLE", "text": "VARCHAR",
@@ -150,3 +159,19 @@ def test_columns_that_divide_the_table_have_years_1_to_9999(kind: str, parts: li
     assert {at for at, _ in found.rejects} == wanted | ({1} if kind == "delta" else set())
     assert pc.all(pc.is_in(pa.array(found.kept), pa.array(range(4)))).as_py()
     assert all("into.partition_by" in reason for _, reason in found.rejects)
+
+
+def test_a_timestamp_that_names_no_partition_is_null(tmp_path: Path) -> None:
+    """As one that the destination cannot store; a commit would fail each time."""
+    columns, last = Columns.of({"a": "BIGINT"}), 253_402_300_799_999
+    block = RecordBlock.of([0, 1], [last, last + 1], [b'{"a":1}', b'{"a":2}'])
+    for by, expected in (([], [last, last + 1]), (["day(_kafka_timestamp)"], [last, None])):
+        defined = pipeline("iceberg", **({"partition_by": by} if by else {}))
+        folder = tmp_path / str(len(by))
+        (folder / "batch").mkdir(parents=True)
+        job = JobSpec(
+            "batch", {}, str(folder), defined.format, (TableSpec(columns),), limits=limits_of(defined), held={SOURCE: block}
+        )
+        (file,) = stage(job, Piece(SOURCE, Range(0, 2))).tables[0].files
+        found = pq.read_table(file.path).column("_kafka_timestamp").cast(pa.int64()).to_pylist()
+        assert found == [None if moment is None else moment * 1000 for moment in expected]
