@@ -152,8 +152,9 @@ def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState 
         if lane.next > state.high:
             raise OffsetsBeyondEnd(
                 f"{source}: the log was truncated or rebuilt: expected its end at {lane.next} or later, found {state.high}",
-                "check the brokers; to read new records, create a pipeline of another name into the same table"
-                f' with source.start {{"{source.partition}": {state.high}}}',
+                "check the brokers; to read new records, create a pipeline of another name into the same table, with an offset of"
+                " each partition in source.start: of this one where the new log begins, such as"
+                f' {{"{source.partition}": {state.high}}}',
             )
 
 

@@ -198,6 +198,24 @@ class Counting:
         destination.commit(begin("tweets", (0,), topic=recreated))
         destination.commit(batch(place, destination.ledger()[1], {0: 7}, topic=recreated))
         assert proof(destination).ok, proof(destination).problems
+        if not place.fingerprints:
+            return
+        place.double_row(0, 9)
+        if place.rows_go:
+            place.delete_row(0, 8)
+        assert not proof(destination).ok
+
+    def test_one_row_for_another_where_two_pipelines_have_read_a_topic(self, place: Place) -> None:
+        destination, two = loaded(place), place.open("other")
+        two.commit(begin("other", (0,)))
+        two.commit(replace(batch(place, two.ledger()[1], {0: 8}), pipeline="other"))
+        assert proof(destination).ok and proof(two).ok, (proof(destination).problems, proof(two).problems)
+        if not place.fingerprints:
+            return
+        place.double_row(0, 9)
+        if place.rows_go:
+            place.delete_row(0, 8)
+        assert not proof(destination).ok and not proof(two).ok
 
     def test_a_topic_that_was_recreated_beside_another(self, place: Place) -> None:
         """Rows name their topic, which two readers have read."""

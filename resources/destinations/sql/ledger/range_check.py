@@ -17,9 +17,11 @@ __all__ = ["Compared", "check_ranges", "only_topic"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
-_SOURCE = "cluster_id, topic_id, topic, batch_source_partition_id"
-# Overlapping ranges (offsets that were read again, or with `at_least_once`) form one group, whose number is that of its first
-# range. It is cut at the ends of its ranges into pieces, which do not overlap; `cover` is the number of ranges of a piece.
+# What rows name of their source: `said` is the topic if they name it.
+_SOURCE = "said, batch_source_partition_id"
+# Overlapping ranges form one group, whose number is that of its first range: offsets that were read again, with `at_least_once`,
+# by another pipeline, or of a topic that was recreated. A group is cut at the ends of its ranges into pieces, which do not
+# overlap; `cover` is the number of ranges of a piece.
 _GROUPS = f"""
  kpipe_marked AS (SELECT r.*, max(batch_latest_offset) OVER (PARTITION BY {_SOURCE}
    ORDER BY batch_earliest_offset, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM kpipe_read AS r),
@@ -27,8 +29,8 @@ _GROUPS = f"""
    OVER (PARTITION BY {_SOURCE} ORDER BY batch_earliest_offset, id) AS nth FROM kpipe_marked AS m),
  kpipe_members AS (SELECT g.*, min(id) OVER (PARTITION BY {_SOURCE}, nth) AS of_group FROM kpipe_grouped AS g),
  kpipe_bounds AS (SELECT of_group, topic, batch_source_partition_id, place, sum(delta) AS delta FROM (
-   SELECT of_group, topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS delta FROM kpipe_members
-   UNION ALL SELECT of_group, topic, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
+   SELECT of_group, said AS topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS delta FROM kpipe_members
+   UNION ALL SELECT of_group, said, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
    GROUP BY of_group, topic, batch_source_partition_id, place),
  kpipe_pieces AS (SELECT of_group, topic, batch_source_partition_id, place AS batch_earliest_offset,
    lead(place) OVER (PARTITION BY of_group ORDER BY place) AS batch_latest_offset,
@@ -92,7 +94,8 @@ def check_ranges(
 ) -> Compared:
     """Compare the rows of each committed range with the table.
 
-    Of overlapping ranges, all rows are compared together, and an offset must not have more rows than ranges that contain it.
+    Of overlapping ranges, all rows are compared together, and an offset must not have more rows than ranges that contain it. So
+    are ranges of several readers that rows cannot tell apart: another pipeline, or a topic that was recreated.
     A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
     range may have no row with an offset at all.
 
@@ -106,26 +109,12 @@ def check_ranges(
     """
     same = dialect.same_name.format
     row = connection.execute(
-        "SELECT count(*), count(DISTINCT topic) FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
+        "SELECT count(*) FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
         f" FROM {WRITTEN} AS w WHERE {same('target_table', '$1')}) AS readers",
         [table],
     ).fetchone()
     assert row is not None
-    by_topic = row[0] > 1
-    if by_topic and TOPIC not in names:
-        return Compared()
-    twice = (
-        " AND topic NOT IN (SELECT topic FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
-        f"  FROM {WRITTEN} AS x WHERE {same('target_table', '$2')}) AS y GROUP BY topic HAVING count(*) > 1)"
-        if row[0] > row[1]
-        else ""
-    )
-    # Ranges from before the table was cleared have no rows in it.
-    since = (
-        f"seq > (SELECT coalesce(max(seq), 0) FROM {WRITTEN} AS g WHERE pipeline_name = $1 AND closed_by = '{CLEARED}'"
-        f" AND {same('target_table', '$2')})"
-    )
-    mine = f"pipeline_name = $1 AND {same('target_table', '$2')} AND {since}"
+    by_topic = row[0] > 1 and TOPIC in names
     topic = "t._kafka_topic" if only is None else "coalesce(t._kafka_topic, $3)"
     unplaced = f"SELECT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE t._kafka_offset IS NULL" + (
         f" OR {topic} IS NULL" if by_topic else ""
@@ -142,12 +131,17 @@ def check_ranges(
             "SELECT h.id, n, CASE WHEN n > cover THEN n - cover ELSE 0 END AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed"
             f" FROM ({hits}) AS h JOIN kpipe_ranges AS r ON r.id = h.id"
         )
-    big = dialect.bigint
+    big, said = dialect.bigint, "topic" if by_topic else "''"
     # These names do not hide a table of the user.
     found = connection.execute(
-        f"WITH kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
-        f"   FROM {WRITTEN} AS w WHERE {mine} AND coalesce(closed_by, '') <> 'reread'"
-        f"   AND batch_latest_offset > batch_earliest_offset{twice}),{_GROUPS},"
+        # Ranges from before the table was cleared have no rows in it.
+        "WITH kpipe_cleared AS (SELECT pipeline_name AS reader, max(seq) AS since"
+        f"   FROM {WRITTEN} AS g WHERE closed_by = '{CLEARED}' AND {same('target_table', '$2')} GROUP BY pipeline_name),"
+        f" kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}, pipeline_name) AS id, {ENTRY}, seq, records, offsets,"
+        f"   {said} AS said, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
+        f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name WHERE {same('target_table', '$2')}"
+        "   AND seq > coalesce(since, 0) AND coalesce(closed_by, '') <> 'reread'"
+        f"   AND batch_latest_offset > batch_earliest_offset),{_GROUPS},"
         f" kpipe_unplaced AS ({unplaced}),"
         f" kpipe_hits AS ({hits}),"
         f" kpipe_held AS (SELECT of_group, CAST(sum(n) AS {big}) AS held, CAST(sum(again) AS {big}) AS again,"
@@ -156,7 +150,8 @@ def check_ranges(
         f' kpipe_groups AS (SELECT of_group, count(*) AS readings, CAST(sum("rows") AS {big}) AS written,'
         f"  CASE WHEN count(records) = count(*) THEN CAST(sum(records) AS {big}) END AS records,"
         "  CASE WHEN count(offsets) = count(*) THEN sum(offsets) END AS offsets, max(batch_latest_offset) AS latest,"
-        "  max(CASE WHEN closed_by = 'given_up' THEN 1 ELSE 0 END) AS unsure FROM kpipe_members AS m GROUP BY of_group),"
+        "  max(CASE WHEN closed_by = 'given_up' THEN 1 ELSE 0 END) AS unsure, max(own) AS own"
+        "  FROM kpipe_members AS m GROUP BY of_group),"
         f" kpipe_compared AS (SELECT {', '.join(f'b.{name}' for name in ENTRY.split(', '))}, b.seq, readings, latest, written,"
         "  coalesce(held, 0) AS held, coalesce(again, 0) - (written - g.records) AS again,"
         "  coalesce(summed, 0) - g.offsets AS off,"
@@ -164,7 +159,7 @@ def check_ranges(
         "  CASE WHEN b.batch_source_partition_id IN (SELECT number FROM kpipe_unplaced WHERE number IS NOT NULL)"
         "   THEN 1 ELSE 0 END AS loose"
         "  FROM kpipe_read AS b JOIN kpipe_groups AS g ON g.of_group = b.id LEFT JOIN kpipe_held AS h ON h.of_group = b.id"
-        "  WHERE unsure = 0)"
+        "  WHERE unsure = 0 AND g.own = 1)"
         f" SELECT {ENTRY}, readings, latest, written, held, again, doubled FROM kpipe_compared AS c"
         " WHERE (loose = 0 AND (held <> written OR off <> 0)) OR (loose = 1 AND held > written)"
         " OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"

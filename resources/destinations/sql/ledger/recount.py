@@ -51,9 +51,8 @@ def recount(
 ) -> TableRecount:
     """Count the rows of a table, its repeated offsets, and the rows of each committed range.
 
-    The table's rows are those of all pipelines that write it. They are compared by range only if rows have offsets, and if one
-    topic was read or rows also have the topic. A topic that was read under several ids, or by several pipelines, is compared by
-    its number of rows only. A table with a key is compared with the balance of its commits (row_balance.py) instead.
+    The table's rows are those of all pipelines that write it. They are compared by range if rows have offsets. A table with a key
+    is compared with the balance of its commits (row_balance.py) instead.
 
     Args:
         connection: inside a read transaction.
