@@ -67,7 +67,7 @@ class TailCheck:
 
     @property
     def apart(self) -> bool:
-        """Whether offsets that nobody reads lie between the records to compare and the range."""
+        """True if skipped offsets lie between the records to compare and the range."""
         return self._after is not None and self._after.end < self._span.start
 
     def pass_over(self, partition: str) -> None:

@@ -100,7 +100,7 @@ class Defaults:
         """A staged row does not have the default yet."""
         for statement in place.tables_with_defaults:
             # `number` has a default, and its name is a part of the name of the second column.
-            more = "CHECK (c IS NOT NULL), numbers BIGINT, CHECK (n < 5 OR numbers > 0)"
+            more = "CHECK (c IS NOT NULL), numbers BIGINT, CHECK (n < 5 AND coalesce(numbers, 0) = 0)"
             place.sql(statement.format(columns=f"{_COLUMNS}, {more}"))
         destination = begun(place, ADD, 1)
         with pytest.raises(SchemaConflict) as caught:

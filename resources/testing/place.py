@@ -84,8 +84,8 @@ class Place(ABC):
         expressions: whether a rule may have expressions; a destination without them rejects them.
         null_json: whether a JSON column distinguishes JSON's null from NULL.
         rows_go: whether a single row can be deleted by hand; where it cannot, tests of that are skipped.
-        fingerprints: whether the number of records and the sum of offsets (`Mark`) of a range are compared with its rows, and
-            ranges of several readers with each other.
+        fingerprints: whether `kpipe verify` compares more than numbers of rows: records and sums of offsets of a range (`Mark`),
+            and ranges of several readers.
         ddl_in_transaction: whether CREATE and ALTER TABLE are part of the commit's transaction.
         longest_name: limit of a column's name, in bytes.
         failure: returns an exception of the database's client, from a message.

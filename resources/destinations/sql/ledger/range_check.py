@@ -17,8 +17,8 @@ __all__ = ["Compared", "check_ranges", "only_topic"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
-# What rows name of their source: `said` is the topic if they name it.
-_SOURCE = "said, batch_source_partition_id"
+# What rows name of their source: `named_topic` is the topic if they name it.
+_SOURCE = "named_topic, batch_source_partition_id"
 # Overlapping ranges form one group, whose number is that of its first range: offsets that were read again, with `at_least_once`,
 # by another pipeline, or of a topic that was recreated. A group is cut at the ends of its ranges into pieces, which do not
 # overlap; `cover` is the number of ranges of a piece.
@@ -29,8 +29,8 @@ _GROUPS = f"""
    OVER (PARTITION BY {_SOURCE} ORDER BY batch_earliest_offset, id) AS nth FROM kpipe_marked AS m),
  kpipe_members AS (SELECT g.*, min(id) OVER (PARTITION BY {_SOURCE}, nth) AS of_group FROM kpipe_grouped AS g),
  kpipe_bounds AS (SELECT of_group, topic, batch_source_partition_id, place, sum(delta) AS delta FROM (
-   SELECT of_group, said AS topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS delta FROM kpipe_members
-   UNION ALL SELECT of_group, said, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
+   SELECT of_group, named_topic AS topic, batch_source_partition_id, batch_earliest_offset AS place, 1 AS delta FROM kpipe_members
+   UNION ALL SELECT of_group, named_topic, batch_source_partition_id, batch_latest_offset, -1 FROM kpipe_members) AS u
    GROUP BY of_group, topic, batch_source_partition_id, place),
  kpipe_pieces AS (SELECT of_group, topic, batch_source_partition_id, place AS batch_earliest_offset,
    lead(place) OVER (PARTITION BY of_group ORDER BY place) AS batch_latest_offset,
@@ -95,7 +95,7 @@ def check_ranges(
     """Compare the rows of each committed range with the table.
 
     Of overlapping ranges, all rows are compared together, and an offset must not have more rows than ranges that contain it. So
-    are ranges of several readers that rows cannot tell apart: another pipeline, or a topic that was recreated.
+    are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was recreated.
     A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
     range may have no row with an offset at all.
 
@@ -131,14 +131,14 @@ def check_ranges(
             "SELECT h.id, n, CASE WHEN n > cover THEN n - cover ELSE 0 END AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed"
             f" FROM ({hits}) AS h JOIN kpipe_ranges AS r ON r.id = h.id"
         )
-    big, said = dialect.bigint, "topic" if by_topic else "''"
+    big, named_topic = dialect.bigint, "topic" if by_topic else "''"
     # These names do not hide a table of the user.
     found = connection.execute(
         # Ranges from before the table was cleared have no rows in it.
         "WITH kpipe_cleared AS (SELECT pipeline_name AS reader, max(seq) AS since"
         f"   FROM {WRITTEN} AS g WHERE closed_by = '{CLEARED}' AND {same('target_table', '$2')} GROUP BY pipeline_name),"
         f" kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}, pipeline_name) AS id, {ENTRY}, seq, records, offsets,"
-        f"   {said} AS said, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
+        f"   {named_topic} AS named_topic, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
         f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name WHERE {same('target_table', '$2')}"
         "   AND seq > coalesce(since, 0) AND coalesce(closed_by, '') <> 'reread'"
         f"   AND batch_latest_offset > batch_earliest_offset),{_GROUPS},"

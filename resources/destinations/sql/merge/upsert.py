@@ -5,8 +5,8 @@ key, and on whether the table contains the key. This is a window function: no lo
 Then rows are deleted, updated and inserted. Each database ensures that no other writer changes the joined rows until the
 transaction ends.
 
-A row that is replaced is deleted and inserted: a single UPDATE could not exchange values of a UNIQUE column. But where other
-tables refer to rows of the table, which a delete would delete or change, it is updated, unless its key was deleted in between.
+A row that is replaced is deleted and inserted: a single UPDATE could not exchange values of a UNIQUE column. If other tables
+refer to rows of the table, a delete could delete theirs: there it is updated, unless its key was deleted in between.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
