@@ -11,7 +11,7 @@ import pytest
 from kpipe.errors import DestinationBusy
 from kpipe.failpoints import POINTS
 from tests.patience import looks
-from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, passes, wait_stopped
+from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, passes, stopped, wait_stopped
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +100,11 @@ def test_one_process_of_the_run_is_killed(old: Site, who: str) -> None:
     }  # fmt: skip
     victims[who].kill()
     if who in ("launcher", "program"):
-        worker.send_signal(signal.SIGCONT)
+        for _ in looks(300):  # a batch with a program has several tasks, each of whose workers stops
+            if process.poll() is not None:
+                break
+            while (asleep := stopped(process.pid)) is not None:
+                asleep.send_signal(signal.SIGCONT)
     status, said = process.end()
     words = {
         "java": "its JVM has ended",
