@@ -239,7 +239,9 @@ class RangeReader:
                 self._last, self._doubtful = self._tails.start - 1, True
             else:
                 error = failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
-                if not isinstance(error, RecordsUnreadable) or not self._tails.apart:
+                # Behind a damaged batch, the client goes on among its bytes, and reports what it takes for the next one.
+                damaged = self._unreadable or isinstance(error, RecordsUnreadable)
+                if not damaged or not self._tails.apart:
                     raise error
                 # They were skipped because of that: the range behind them is read without them.
                 self._unreadable = self._doubtful = True

@@ -55,7 +55,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "documents": "one", "explode": None, "explode_outer": False, "ordinality": None,   # docs/adr/0066
             "schemas_enable": False,
             "infer_timestamps": False,
-            "envelope": "debezium", "truncate": "apply", "types": {},   # docs/adr/0060
+            "envelope": "debezium", "source_table": None, "truncate": "apply", "types": {},   # docs/adr/0060
             "unavailable": "__debezium_unavailable_value",
         },
         "key_format": None,

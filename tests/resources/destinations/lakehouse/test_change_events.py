@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
+from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns
 from resources.destinations.delta import DeltaLake
 from resources.destinations.delta.live_files import live_adds
@@ -151,8 +152,12 @@ def test_after_a_lost_race_the_values_are_those_of_the_winner(place: LakePlace, 
         0: ("first", 1), 1: ("winner", 2), 2: ("first", 1),
     }  # fmt: skip
     armed(commit(1, 9, "new"))
-    done = destination.commit(changed(place, destination.ledger()[1], [(0, 4, -1, None, set()), (0, 5, 7, row, set())]))
-    assert done.commit.totals.deleted == 4 and [found["id"] for found in place.rows()] == [7]
+    emptying = changed(place, destination.ledger()[1], [(0, 4, -1, None, set()), (0, 5, 7, row, set())])
+    with pytest.raises(SchemaConflict, match="also has rows of pipeline other"):
+        destination.commit(emptying)
+    assert sorted(found["id"] for found in place.rows()) == [0, 1, 2, 9]
+    other.commit(changed(place, other.ledger()[1], [(0, 2, 9, None, set())], pipeline="other"))
+    assert destination.commit(emptying).commit.totals.deleted == 3 and [found["id"] for found in place.rows()] == [7]
     assert proof(destination).ok and proof(other).ok
 
 

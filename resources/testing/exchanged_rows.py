@@ -1,0 +1,46 @@
+"""Test that a lost row is noticed beside a doubled one: numbers of rows do not show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kpipe.batch.batch import Mark
+from resources.testing.place import Place, batch, begin
+from resources.testing.state import begun, loaded, proof
+
+__all__ = ["ExchangedRows"]
+
+
+class ExchangedRows:
+    """Tests of offsets and records. Needs a fixture `place`."""
+
+    def test_one_row_for_another_where_two_pipelines_have_read_a_topic(self, place: Place) -> None:
+        destination, two = loaded(place), place.open("other")
+        two.commit(begin("other", (0,)))
+        two.commit(replace(batch(place, two.ledger()[1], {0: 8}), pipeline="other"))
+        assert proof(destination).ok and proof(two).ok, (proof(destination).problems, proof(two).problems)
+        if not place.fingerprints:
+            return
+        place.double_row(0, 9)
+        if place.rows_go:
+            place.delete_row(0, 8)
+        assert not proof(destination).ok and not proof(two).ok
+
+    def test_an_exchanged_row_is_found_where_a_record_may_give_several(self, place: Place) -> None:
+        """As of CSV: the number of records and the sum of offsets are compared, not only the number of rows."""
+        destination = begun(place)
+        base = batch(place, destination.ledger()[1], {0: 8})
+        key = base.steps[0].lane.key
+        where = {"_kafka_partition": 0, "_kafka_timestamp": None}
+        offsets = [0, 0, 1, 2, 3, 4, 5]
+        rows = [{"id": at, "text": "x", "_kafka_offset": offset, **where} for at, offset in enumerate(offsets)]
+        counts = replace(base.counts[key], rows=7, given=6, filtered=2, inserted=7)
+        marks = {key: Mark(6, sum(offsets))}
+        destination.commit(base.writing(table="tweets", files=(place.staged(rows),), marks=marks).stored({key: counts}))
+        assert proof(destination).ok, proof(destination).problems
+        if not place.rows_go or not place.fingerprints:
+            return
+        place.delete_row(0, 4)
+        place.double_row(0, 3)
+        found = proof(destination)
+        assert not found.ok and found.counts.rows == 7
