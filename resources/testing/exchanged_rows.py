@@ -24,7 +24,9 @@ class ExchangedRows:
         place.double_row(0, 9)
         if place.rows_go:
             place.delete_row(0, 8)
-        assert not proof(destination).ok and not proof(two).ok
+        assert not proof(destination).ok
+        if place.rows_go:  # in a topic, each row names its pipeline
+            assert not proof(two).ok
 
     def test_an_exchanged_row_is_found_where_a_record_may_give_several(self, place: Place) -> None:
         """As of CSV: the number of records and the sum of offsets are compared, not only the number of rows."""
