@@ -93,12 +93,10 @@ class HttpServer:
             if settings.token_file is not None:
                 app.rules = replace(app.rules, token=read_token(Path(settings.token_file)))
 
-        renewed = [
-            RenewedFiles("certificate", (settings.certificate, settings.key), renew_certificate, report),
-            RenewedFiles("token", (settings.token_file,), renew_token, report),
-        ]
-        renewed[1].load()  # the supervisor has sent the token that it read when it began
-        self._server = _Server(config, renewed)
+        certificate = RenewedFiles("certificate", (settings.certificate, settings.key), renew_certificate, report)
+        token = RenewedFiles("token", (settings.token_file,), renew_token, report)
+        token.load()  # the supervisor has sent the token that it read when it began
+        self._server = _Server(config, [certificate, token])
         sockets: list[socket.socket] = [BoundedListener(listening, _CONNECTIONS)]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": sockets}, name="kpipe http", daemon=True)
 

@@ -51,7 +51,8 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} LIMIT 0")
     session.execute(f"INSERT INTO {MET} {found} FOR UPDATE")  # MySQL rejects a locking read in CREATE TABLE (error 1746)
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
-    return settle(session, reader, _SQL, batch, carried, kept, target_table.counters(session, batch.table))
+    counters = target_table.counters(session, batch.table) if batch.rule.on_conflict == "replace" else None
+    return settle(session, reader, _SQL, batch, carried, kept, counters)
 
 
 def _shown(value: str, kind: Type) -> str:

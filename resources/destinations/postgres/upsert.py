@@ -39,7 +39,8 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule, bool(kept))
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")
     session.execute(f"ANALYZE {FATES}")
-    return settle(session, reader, _SQL, batch, carried, kept, target_table.counters(session, batch.table))
+    counters = target_table.counters(session, batch.table) if batch.rule.on_conflict == "replace" else None
+    return settle(session, reader, _SQL, batch, carried, kept, counters)
 
 
 def _shown(value: str, kind: Type) -> str:

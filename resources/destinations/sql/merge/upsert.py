@@ -109,8 +109,8 @@ def settle(
         carried: columns that rows fill, as the table spells them.
         kept: columns that a write keeps (kept_values.py), if a write left out a value; with columns, each fate has a group and
             a number in it.
-        counters: if other tables refer to rows of the table, the columns of which the database numbers the rows: a replaced row
-            keeps its number; else None.
+        counters: for `replace`, if other tables refer to rows of the table: the columns of which the database numbers the rows. A
+            replaced row keeps its number. Else None.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
