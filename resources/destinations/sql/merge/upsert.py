@@ -133,7 +133,7 @@ def settle(
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
-    updates = rule.on_conflict == "update" or (rule.on_conflict == "replace" and counters is not None)
+    updates = rule.on_conflict == "update" or counters is not None
     changed = "f.held AND NOT f.cut" if updates else "false"
     name = quote(table)
     _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
@@ -150,8 +150,8 @@ def settle(
     if updates:
         # An updated row keeps the columns that the new rows do not have; a replaced one gets their defaults.
         sets = {column: values[column] for column in side if column in given or not made or column in COORDINATES}
-        if rule.on_conflict == "replace":
-            rest = (column for column in batch.known.names() if column not in values and column not in (counters or ()))
+        if counters is not None:
+            rest = (column for column in batch.known.names() if column not in values and column not in counters)
             sets = {**values, **dict.fromkeys(rest, "DEFAULT")}
         assigned = ", ".join(sql.assign.format(quote(column), value) for column, value in sets.items())
         update = sql.update.format(table=name, same=same, values=assigned, more=made)
