@@ -115,6 +115,8 @@ class Decoded:
         deleted: index of each payload that deletes a row, ascending; these are not in `kept`.
         keys: the key columns of these rows, in staged types; None if no payload deletes.
         stops: (index, reason, hint) of payloads that no policy may pass over.
+        found: the part of `new_columns` that is known from values, not from a schema. A decoder that checks the limits on new
+            columns itself (`Bounded`) has not checked it.
     """
 
     table: pa.Table
@@ -126,6 +128,7 @@ class Decoded:
     deleted: Sequence[int] = ()
     keys: pa.Table | None = None
     stops: Sequence[tuple[int, str, str]] = ()
+    found: Columns = field(default_factory=Columns)
 
 
 class TooManyRows(Exception):

@@ -37,13 +37,16 @@ class Texts:
             name: JsonDecoder(Columns((("v", kind),))) for name, kind in columns if isinstance(kind, Struct | ListOf | MapOf)
         }
 
-    def read(self, texts: Sequence[pa.Array]) -> tuple[pa.Table, dict[int, str]]:
-        """Return the columns in staged types, and by row the reason of each text that cannot be cast (NULL in the table).
+    def read(self, texts: Sequence[pa.Array]) -> tuple[pa.Table, dict[int, str], Columns]:
+        """Return the columns in staged types, the reason of each text that cannot be cast (NULL in the table), and new members.
+
+        The reasons are by row. A new member is one of JSON text that a STRUCT in the column's type lacks.
 
         Args:
             texts: the texts of each column, as bytes; null is NULL.
         """
         reasons: dict[int, str] = {}
+        new = list[tuple[str, Type]]()
         done: dict[str, pa.Array] = {}
         others: list[tuple[str, Type]] = []
         decoded: dict[str, pa.Array] = {}
@@ -56,7 +59,8 @@ class Texts:
             if values is not None:
                 done[name] = values
             elif name in self._nested:
-                done[name] = self._objects(decoded[name], name, kind, reasons)
+                done[name], more = self._objects(decoded[name], name, kind, reasons)
+                new += [(name, item) for _, item in more]
             else:
                 others.append((name, kind))
         if others:
@@ -67,10 +71,10 @@ class Texts:
                 if done[name].null_count > decoded[name].null_count:
                     _add_reasons(decoded[name], done[name], name, kind, reasons)
         arrays = [done[name] for name in self.columns.names()]
-        return pa.table(arrays, names=list(self.columns.names())), reasons
+        return pa.table(arrays, names=list(self.columns.names())), reasons, Columns(tuple(new))
 
-    def _objects(self, column: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> pa.Array:
-        """Decode text that is one JSON document with the JSON decoder."""
+    def _objects(self, column: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> tuple[pa.Array, Columns]:
+        """Decode text that is one JSON document with the JSON decoder; return the values, and their new members as a column."""
         valid = pc.fill_null(in_memory.json_valid(column), True).to_pylist()
         texts = [text if ok and text is not None else "null" for text, ok in zip(column.to_pylist(), valid, strict=True)]
         decoded = self._nested[name].decode(Payloads.of([b'{"v":' + text.encode() + b"}" for text in texts]))
@@ -81,12 +85,12 @@ class Texts:
             reasons.setdefault(row, name + why.removeprefix("v"))
         values = decoded.table.column("v").combine_chunks()
         if decoded.kept is None:
-            return values
+            return values, decoded.new_columns
         gaps = [after - before - 1 for before, after in pairwise([-1, *decoded.kept, len(column)])]
         indices: list[int | None] = [None] * gaps[0]
         for row, gap in enumerate(gaps[1:]):
             indices += [row, *[None] * gap]
-        return values.take(pa.array(indices, pa.int64()))
+        return values.take(pa.array(indices, pa.int64())), decoded.new_columns
 
 
 def _decoded(column: pa.Array, name: str, reasons: dict[int, str]) -> pa.Array:

@@ -8,6 +8,7 @@ all formats. In addition, names match without case, since a schema cannot contai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from math import isfinite
 from typing import Any
 
@@ -44,6 +45,18 @@ __all__ = ["Fitting", "beyond", "convertible"]
 
 Rows = np.ndarray[Any, Any]
 
+
+class _Step(Enum):
+    """A step of a path that is no name."""
+
+    ITEMS = "[]"
+    VALUES = "{}"
+
+
+_ITEMS, _VALUES = _Step.ITEMS, _Step.VALUES
+#: From a column to a value inside: names of fields, the items of a list, the values of a MAP.
+_Path = tuple[str | _Step, ...]
+
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 _TEXTS = {"VARCHAR", "UUID", "JSON"}
 _UUID = Scalar("UUID")
@@ -60,21 +73,29 @@ class Fitting:
 
     Attributes:
         new: fields of the schema without a column.
+        found: members of the last block's values, in a MAP or in JSON text, that a STRUCT inside the column lacks. No schema
+            says which values have them.
     """
 
     def __init__(self, natural: Columns, columns: Columns) -> None:
         self._natural, self._columns = natural, columns
-        self._texts: dict[tuple[str, Type], Texts] = {}
-        self.new = beyond(natural, columns)
+        self._texts: dict[tuple[_Path, Type], Texts] = {}
+        self.new, self.found = beyond(natural, columns), Columns()
+
+    @property
+    def every(self) -> Columns:
+        """`new` and `found`."""
+        return self.new.joined(self.found, apart=True)
 
     def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
         """Return the table's columns in staged types, and by row the reasons of failed conversions (NULL in the table)."""
         reasons: dict[int, str] = {}
+        self.found = Columns()
         by_name = {
             name: array for (name, _), array in zip(self._natural, arrays, strict=True) if not name.lower().startswith("_kafka_")
         }
         kinds = tuple((name, kind) for name, kind in self._natural if name in by_name)
-        converted = self._members(by_name, kinds, self._columns.items, np.arange(rows), "", reasons)
+        converted = self._members(by_name, kinds, self._columns.items, np.arange(rows), (), reasons)
         return pa.table(converted, names=list(self._columns.names())), reasons
 
     def _members(
@@ -83,7 +104,7 @@ class Fitting:
         kinds: tuple[tuple[str, Type], ...],
         wanted: tuple[tuple[str, Type], ...],
         rows: Rows,
-        path: str,
+        path: _Path,
         reasons: dict[int, str],
     ) -> list[pa.Array]:
         by_name = {name.lower(): (name, kind) for name, kind in kinds}
@@ -93,10 +114,10 @@ class Fitting:
             if item is None:
                 arrays.append(pa.nulls(len(rows), staged_type(kind)))
             else:
-                arrays.append(self._value(values[item[0]], item[1], kind, rows, path + item[0], reasons))
+                arrays.append(self._value(values[item[0]], item[1], kind, rows, (*path, item[0]), reasons))
         return arrays
 
-    def _value(self, array: pa.Array, natural: Type, wanted: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
+    def _value(self, array: pa.Array, natural: Type, wanted: Type, rows: Rows, path: _Path, reasons: dict[int, str]) -> pa.Array:
         target = staged_type(wanted)
         if natural == wanted and not contains(wanted, {"UUID"}):  # a schema's UUID is text, and has to be checked
             return array
@@ -104,16 +125,19 @@ class Fitting:
             return pa.nulls(len(array), target)
         if isinstance(natural, Struct) and isinstance(wanted, Struct):
             values = {name: pc.struct_field(array, [at]) for at, (name, _) in enumerate(natural.fields)}
-            members = self._members(values, natural.fields, wanted.fields, rows, f"{path}.", reasons)
+            members = self._members(values, natural.fields, wanted.fields, rows, path, reasons)
             return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
         if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
             inner = rows[pc.list_parent_indices(array).to_numpy()]
-            items = self._value(pc.list_flatten(array), natural.item, wanted.item, inner, f"{path}[]", reasons)
+            items = self._value(pc.list_flatten(array), natural.item, wanted.item, inner, (*path, _ITEMS), reasons)
             return pa.ListArray.from_arrays(_offsets(array), items, type=target, mask=array.is_null())
         if isinstance(natural, MapOf) and isinstance(wanted, MapOf):
             pairs = entries(array)
             inner, parts = rows[pc.list_parent_indices(pairs).to_numpy()], pc.list_flatten(pairs)
-            items = self._value(pc.struct_field(parts, [1]), natural.item, wanted.item, inner, f"{path}{{}}", reasons)
+            items = self._value(pc.struct_field(parts, [1]), natural.item, wanted.item, inner, (*path, _VALUES), reasons)
+            more = _lacking(pc.struct_field(parts, [1]), natural.item, wanted.item)
+            if more is not None:
+                self._find(path, MapOf(more))
             keys = pc.struct_field(parts, [0])
             return pa.MapArray.from_arrays(_offsets(pairs), keys, items, type=target, mask=array.is_null())
         if natural != wanted and contains(natural, {"UUID"}) and (natural, wanted) != (_UUID, VARCHAR):
@@ -121,10 +145,10 @@ class Fitting:
         converted = self._converted(array, natural, wanted, path)
         failed = pc.indices_nonzero(pc.and_(array.is_valid(), converted.is_null())).to_pylist()
         for row in failed:
-            reasons.setdefault(int(rows[row]), str(wrong(_printable(array[row]), wanted, path)))
+            reasons.setdefault(int(rows[row]), str(wrong(_printable(array[row]), wanted, _written(path))))
         return converted
 
-    def _converted(self, array: pa.Array, natural: Type, wanted: Type, path: str) -> pa.Array:
+    def _converted(self, array: pa.Array, natural: Type, wanted: Type, path: _Path) -> pa.Array:
         """Convert an array; NULL where a value cannot be converted."""
         target = staged_type(wanted)
         if wanted == JSON:
@@ -159,10 +183,49 @@ class Fitting:
             return in_memory.evaluated(array, _number(natural, wanted)).cast(target)
         return pa.nulls(len(array), target)
 
-    def _read(self, array: pa.Array, wanted: Type, path: str) -> pa.Array:
+    def _read(self, array: pa.Array, wanted: Type, path: _Path) -> pa.Array:
         """Cast text to a type."""
-        texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
-        return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
+        texts = self._texts.setdefault((path, wanted), Texts(Columns(((_written(path) or "value", wanted),))))
+        table, _, new = texts.read([array.cast(pa.binary())])
+        for _, kind in new:
+            self._find(path, kind)
+        return table.column(0).combine_chunks()
+
+    def _find(self, path: _Path, kind: Type) -> None:
+        """Note members that the column of a path lacks."""
+        for step in reversed(path[1:]):
+            kind = ListOf(kind) if step is _ITEMS else MapOf(kind) if step is _VALUES else Struct(((str(step), kind),))
+        self.found = self.found.joined(Columns(((str(path[0]), kind),)), apart=True)
+
+
+def _written(path: _Path) -> str:
+    """Return a path as reasons have it."""
+    return "".join(step.value if isinstance(step, _Step) else f".{step}" for step in path).removeprefix(".")
+
+
+def _lacking(array: pa.Array, natural: Type, wanted: Type) -> Type | None:
+    """Return the members of a MAP's values that a type lacks, as `_more` does, if a value has them; a NULL is none.
+
+    A schema's members that no value has must not make dead letters: records add no fields inside a MAP.
+    """
+    if array.null_count == len(array):
+        return None
+    if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
+        item = _lacking(pc.list_flatten(array), natural.item, wanted.item)
+        return None if item is None else ListOf(item)
+    if not isinstance(natural, Struct) or not isinstance(wanted, Struct):
+        return None  # a MAP inside is converted, and noted, on its own
+    known = {name.lower(): kind for name, kind in wanted.fields}
+    new: list[tuple[str, Type]] = []
+    for at, (name, kind) in enumerate(natural.fields):
+        values = pc.struct_field(array, [at])
+        if name.lower() in known:
+            more = _lacking(values, kind, known[name.lower()])
+        else:
+            more = settled(kind, apart=True) if values.null_count < len(values) else None
+        if more is not None:
+            new.append((name, more))
+    return Struct(tuple(new)) if new else None
 
 
 def _offsets(lists: pa.Array) -> pa.Array:

@@ -118,7 +118,7 @@ class Bounded:
     Args:
         inner: the decoder.
         bound: the limits.
-        checks: whether `inner` rejects such records itself, which is faster than searching for them.
+        checks: whether `inner` rejects such records itself, which is faster than searching for them. `found` is searched.
     """
 
     def __init__(self, inner: Decoder, bound: Bound, checks: bool = False) -> None:
@@ -128,7 +128,7 @@ class Bounded:
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
         decoded = self._inner.decode(payloads, keys)
-        why = "" if self._checks else self._bound.beyond(decoded.new_columns, alone=len(payloads) == 1)
+        why = self._bound.beyond(decoded.found if self._checks else decoded.new_columns, alone=len(payloads) == 1)
         if not why:
             return replace(decoded, new_columns=self._bound.report(decoded.new_columns))
         if len(payloads) == 1:

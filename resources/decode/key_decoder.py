@@ -38,7 +38,7 @@ class KeyReader:
         Args:
             keys: a column of bytes; null for a record without a key.
         """
-        table, reasons = self._texts.read([keys]) if self._texts is not None else self._decoded(keys)
+        table, reasons = self._texts.read([keys])[:2] if self._texts is not None else self._decoded(keys)
         missing = dict.fromkeys(pc.indices_nonzero(keys.is_null()).to_pylist(), "a tombstone without a key")
         return table, {**nulls(table, self._columns), **reasons, **missing}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -46,12 +46,14 @@ class Part:
         kept: index of the payload of each row.
         rejects: (index, reason) of the other payloads.
         new: fields of the schema without a column.
+        found: members of values that a column's type lacks (`Fitting.found`).
     """
 
     table: pa.Table | None
     kept: np.ndarray[Any, Any]
     rejects: list[tuple[int, str]]
     new: Columns
+    found: Columns = field(default_factory=Columns)
 
 
 class Written(Generic[Reader]):
@@ -151,12 +153,13 @@ def assembled(parts: list[Part], columns: Columns, count: int, bound: Bound | No
     if bound is not None:
         parts = [_bounded(part, bound.beyond(part.new, alone=True)) for part in parts]
     rejects = sorted(item for part in parts for item in part.rejects)
-    new = Columns()
+    new, found = Columns(), Columns()
     for part in parts:
-        new = new.joined(part.new, apart=True)
+        new, found = new.joined(part.new, apart=True), found.joined(part.found, apart=True)
+    new = new.joined(found, apart=True)
     filled = [part for part in parts if part.table is not None and len(part.kept)]
     if not filled:
-        return Decoded(schema(columns).empty_table(), 0, [], rejects, new)
+        return Decoded(schema(columns).empty_table(), 0, [], rejects, new, found=found)
     kept = np.concatenate([part.kept for part in filled])
     tables = [part.table for part in filled if part.table is not None]
     if len(tables) == 1:
@@ -165,7 +168,7 @@ def assembled(parts: list[Part], columns: Columns, count: int, bound: Bound | No
         order = np.argsort(kept, kind="stable")
         kept, whole = kept[order], pa.concat_tables(tables).take(pa.array(order))
     each = len(kept) == count and bool((kept == np.arange(count)).all())  # one payload may give several rows
-    return Decoded(whole, len(kept), None if each else kept.tolist(), rejects, new)
+    return Decoded(whole, len(kept), None if each else kept.tolist(), rejects, new, found=found)
 
 
 def _bounded(part: Part, why: str) -> Part:

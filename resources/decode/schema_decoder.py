@@ -121,6 +121,7 @@ class Typed:
             np.concatenate([part.kept for part in halves]),
             [item for part in halves for item in part.rejects],
             halves[0].new.joined(halves[1].new),
+            halves[0].found.joined(halves[1].found, apart=True),
         )
 
     def _decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Part:
@@ -149,7 +150,9 @@ class Typed:
             table, rows = table.filter(pa.array(good)) if table.num_columns else table, rows[good]
         if reasons or self._lists is not None:
             kept = kept[rows]
-        return Part(table, kept, rejects, self._fitting.new if len(kept) else Columns())
+        if not len(kept):
+            return Part(table, kept, rejects, Columns())
+        return Part(table, kept, rejects, self._fitting.new, self._fitting.found)
 
     def _read(
         self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int, rejects: list[tuple[int, str]]

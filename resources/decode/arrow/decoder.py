@@ -180,21 +180,32 @@ class ArrowDecoder:
         """Decode a block. A record with an invalid row is a reject with all of its rows.
 
         Raises:
-            TransformFailed: a column's type cannot be converted to the table's, or the table takes no more columns.
+            TransformFailed: a column's type cannot be converted to the table's, or the table takes no more columns or fields.
         """
         if self._natural is not rows.columns:
             self._open(rows.columns)
         table, reasons = self._fitting.fit(rows.arrays, rows.count)
+        new = self._found()
         reasons = {**reasons, **rows.reasons}
         if not reasons:
-            return Decoded(table, rows.count, None if rows.owners is None else rows.owners.tolist(), new_columns=self._new)
+            return Decoded(table, rows.count, None if rows.owners is None else rows.owners.tolist(), new_columns=new)
         owners = np.arange(rows.count) if rows.owners is None else rows.owners
         bad: dict[int, str] = {}
         for row in sorted(reasons):
             bad.setdefault(int(owners[row]), reasons[row])
         good = ~np.isin(owners, list(bad))
         table = table.filter(pa.array(good)) if table.num_columns else table
-        return Decoded(table, int(good.sum()), owners[good].tolist(), sorted(bad.items()), self._new)
+        return Decoded(table, int(good.sum()), owners[good].tolist(), sorted(bad.items()), new)
+
+    def _found(self) -> Columns:
+        """Return the new columns of the schema and of the last block's values."""
+        found = self._fitting.found
+        if not found:
+            return self._new
+        why = self._bound.beyond(found) if self._bound is not None else ""
+        if why:
+            raise _failed(self._where, why, "write only members that the table has", "work")
+        return self._new.joined(found, apart=True)
 
     def _open(self, natural: Columns) -> None:
         self._natural, self._fitting = natural, Fitting(natural, self._columns)

@@ -27,7 +27,8 @@ class CsvDecoder:
     """Decodes lines of fields.
 
     A payload becomes rows only if every field of every line converts to its column's type without loss. Otherwise the whole
-    payload is a reject. A payload without lines has no rows. Fields without a column are reported as new columns.
+    payload is a reject. A payload without lines has no rows. Fields without a column are reported as new columns, and so are
+    members of JSON text that a STRUCT lacks.
 
     Args:
         kind: the format.
@@ -56,18 +57,21 @@ class CsvDecoder:
                 raise TooManyRows
             why = f"{len(kept):,} lines are too many for the {len(self._schema):,} columns of the table"
             return Decoded(self._schema.empty_table(), 0, [], [(0, why)])
-        table, reasons = self._texts.read(fields)
+        table, reasons, inside = self._texts.read(fields)
         if reasons:  # a payload with a bad line is rejected whole
             bad: dict[int, str] = {}
             for row in sorted(reasons):
                 bad.setdefault(int(kept[row]), self._where(kept, row) + reasons[row])
             good = ~np.isin(kept, list(bad))
             table, kept = table.filter(pa.array(good)), kept[good]
+            if inside:  # a dead letter adds no members
+                inside = self._texts.read([field.filter(pa.array(good)) for field in fields])[2]
             rejects = sorted([*rejects, *bad.items()])
         names = set(table.column_names)
         whole = [table.column(item.name) if item.name in names else pa.nulls(len(kept), item.type) for item in self._schema]
         each = len(kept) == len(payloads) and bool((kept == np.arange(len(kept))).all())
-        return Decoded(pa.table(whole, schema=self._schema), len(kept), None if each else kept.tolist(), rejects, self._new)
+        new = self._new.joined(inside, apart=True)
+        return Decoded(pa.table(whole, schema=self._schema), len(kept), None if each else kept.tolist(), rejects, new)
 
     def _where(self, kept: np.ndarray[Any, Any], row: int) -> str:
         """Return the prefix of a reason: the line in its payload; empty if the payload has one line."""

@@ -106,7 +106,7 @@ class ConnectDecoder:
             good = np.ones(len(held), bool)
             good[list(reasons)] = False
             held, table = held[good], table.filter(pa.array(good)) if table.num_columns else table
-        return table, held, fitting.new if len(held) else Columns()
+        return table, held, fitting.every if len(held) else Columns()
 
     def _without_schema(
         self, texts: list[tuple[int, bytes]], rejects: list[tuple[int, str]]

@@ -134,7 +134,7 @@ class Images:
         table, reasons = fitting.fit(arrays, len(values))
         for row_at, why in reasons.items():
             bad[held[row_at]] = why
-        return self._good(table, np.asarray(held, np.int64), flags, bad, fitting.new if values else Columns())
+        return self._good(table, np.asarray(held, np.int64), flags, bad, fitting.every if values else Columns())
 
     def _plain(self, group: _Rows) -> tuple[pa.Table, np.ndarray[Any, Any], dict[int, str], Columns]:
         """Convert images without a schema: as JSON, but for the declared types."""
@@ -171,7 +171,7 @@ class Images:
         columns |= dict(zip(decoded.table.column_names, decoded.table.columns, strict=True))
         names = self._columns.names()
         whole = pa.table([columns[name] for name in names], names=list(names)) if names else pa.table({})
-        new = decoded.new_columns.joined(Columns(tuple((n, k) for n, k in fitting.new if n.lower() in spelled)))
+        new = decoded.new_columns.joined(Columns(tuple((n, k) for n, k in fitting.every if n.lower() in spelled)))
         return self._good(whole, good, [flags[at] for at in good.tolist()], bad, new)
 
     def _good(

@@ -98,10 +98,15 @@ class MappedFitting:
         brought = Columns(tuple((name, JSON if name in wholes else kind) for name, kind in self._fitting.new))
         new = brought.joined(defaults).without(way.name for way in self._inside)
         self._named = new.without(name for name in new.names() if VARIABLE.fullmatch(name))
-        self.new, self._names = self._named, natural.names()
+        self.new, self.found, self._names = self._named, Columns(), natural.names()
         self._defaults = {
             way.name: _default(way, columns) for way in self._ways if way.default is not None and way.name in columns
         }
+
+    @property
+    def every(self) -> Columns:
+        """See `Fitting`."""
+        return self.new.joined(self.found, apart=True)
 
     def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
         """See `Fitting`."""
@@ -125,6 +130,7 @@ class MappedFitting:
             elif absent.any() and way.name in self._defaults:
                 instead[way.name.lower()] = absent
         table, more = self._fitting.fit(found, rows)
+        self.found = self._fitting.found.without(name for name in self._fitting.found.names() if VARIABLE.fullmatch(name))
         for at, name in enumerate(table.column_names):
             if name.lower() in instead:
                 value = next(item for key, item in self._defaults.items() if key.lower() == name.lower())

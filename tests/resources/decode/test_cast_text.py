@@ -68,7 +68,7 @@ def json_rows(kind: str, text: str, quoted: bool, row_by_row: bool) -> list[Any]
 
 
 def text_rows(kind: str, text: str, neighbour: bytes | None) -> list[Any]:
-    table, reasons = Texts(Columns.of({"v": kind})).read([pa.array([text.encode(), neighbour], pa.binary())])
+    table, reasons, _ = Texts(Columns.of({"v": kind})).read([pa.array([text.encode(), neighbour], pa.binary())])
     return [] if 0 in reasons else [table.column("v")[0].as_py()]
 
 
@@ -202,7 +202,7 @@ def test_timestamps_are_those_of_duckdb_whatever_their_form(kind: str, last: str
     texts = ["skipped", "2026-11-20T10:00:00Z", None, "1969-12-31 23:59:59.999999", last]
     column = pa.array(texts, pa.string()).slice(1)
     columns = Columns((("v", parse_type(kind)),))
-    table, reasons = Texts(columns).read([column.cast(pa.binary())])
+    table, reasons, _ = Texts(columns).read([column.cast(pa.binary())])
     assert table.equals(in_memory.parsed(pa.table({"v": column}), columns))
     assert list(reasons) == ([] if "T" in last else [3])
 

@@ -51,7 +51,7 @@ def test_strict_json() -> None:
 
 def test_a_column_of_json_takes_strict_json_only() -> None:
     array = pa.array([*VALID, *INVALID])
-    table, reasons = Texts(Columns((("v", JSON),))).read([array.cast(pa.binary())])  # CSV, keys
+    table, reasons, _ = Texts(Columns((("v", JSON),))).read([array.cast(pa.binary())])  # CSV, keys
     assert table.column("v").to_pylist() == [*VALID, *[None] * len(INVALID)]
     assert sorted(reasons) == list(range(len(VALID), len(array)))
 

@@ -290,7 +290,7 @@ def test_text_of_a_time_is_taken_whole_or_not_at_all_by_every_reader(kind: str, 
             assert expected is None or _as_text(decoded.table.column("v").combine_chunks(), kind) == expected
     nested = JsonDecoder(Columns.of({"v": f"{kind}[]"})).decode(Payloads.of([json.dumps({"v": [text]}).encode()]))
     assert nested.rows == (expected is not None)
-    fitted, reasons = Texts(columns).read([pa.array([text.encode()])])  # CSV, and text of Avro and Protobuf
+    fitted, reasons, _ = Texts(columns).read([pa.array([text.encode()])])  # CSV, and text of Avro and Protobuf
     assert bool(reasons) == (expected is None) and _as_text(fitted.column("v").combine_chunks(), kind) == expected
     value, lost = coercion("VARCHAR", parse_type(kind))  # expressions
     made = in_memory.evaluated(pa.array([text]), value.format("v"))
