@@ -11,6 +11,7 @@ from kpipe.tables.changes import HIDDEN, UNCHANGED
 from resources.destinations.duckdb.target_table import given, projection
 from resources.destinations.sql.column_matching import by_shape
 from resources.destinations.sql.constraint_violations import is_missing
+from resources.destinations.sql.engine import Violation
 from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
@@ -22,10 +23,8 @@ __all__ = ["Rule", "rejected", "violations"]
 Rule = tuple[str, str | None, Sequence[str]]
 
 
-def violations(
-    connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
-) -> list[tuple[int, int | None, str]]:
-    """Return partition and offset of each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
+def violations(connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> list[Violation]:
+    """Return each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
 
     Args:
         connection: inside a transaction that will be rolled back, in which the table has been widened.
@@ -45,7 +44,7 @@ def violations(
 
 def rejected(
     connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns, rules: Sequence[Rule]
-) -> list[tuple[int, int | None, str]]:
+) -> list[Violation]:
     """Return the rows that rules reject; see `violations`."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE kpipe_tried AS"
@@ -61,7 +60,8 @@ def rejected(
             f"INSERT INTO temp.kpipe_tried ({', '.join(names)}) SELECT {', '.join(values)} FROM {READ.format('?')}",
             [[file.path for file in files]],
         )
-    found: list[tuple[int, int | None, str]] = []
+    topic = "_kafka_topic" if quote("_kafka_topic") in filled else "NULL"  # another topic may have the same number and offset
+    found: list[Violation] = []
     checked = any(kind == "CHECK" for kind, _, _ in rules)
     defaults = [quote(name) for name in given(connection, table)] if checked else []
     for kind, expression, columns in rules:
@@ -73,6 +73,8 @@ def rejected(
         reason = (
             f"{columns[0]}: NULL in a NOT NULL column" if kind == "NOT NULL" else f"rejected by the table: CHECK {expression}"
         )
-        rows = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM temp.kpipe_tried WHERE {condition}").fetchall()
-        found += [(number, offset, reason) for number, offset in rows]
+        rows = connection.execute(
+            f"SELECT {topic}, _kafka_partition, _kafka_offset FROM temp.kpipe_tried WHERE {condition}"
+        ).fetchall()
+        found += [(of, number, offset, reason) for of, number, offset in rows]
     return found

@@ -13,6 +13,7 @@ from resources.destinations.mysql import insert_literals, target_table
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.engine import Violation
 from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.staged_file_check import Proven
@@ -44,7 +45,7 @@ def columns_of(condition: str) -> set[str]:
 
 def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
-) -> list[tuple[int, int | None, str]]:
+) -> list[Violation]:
     """See `relational.found`."""
     rules: Sequence[tuple[str, str]]
     if session.maria:

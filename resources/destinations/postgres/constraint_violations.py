@@ -14,6 +14,7 @@ from resources.destinations.postgres.sql_dialect import THIS
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.engine import Violation
 from resources.destinations.sql.merge.merge_staging import KEPT
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.staged_file_check import Proven
@@ -25,7 +26,7 @@ _TRIED = "pg_temp.kpipe_tried"
 
 def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
-) -> list[tuple[int, int | None, str]]:
+) -> list[Violation]:
     """See `relational.found`; the current transaction has widened the table."""
     rules: list[relational.Check] = session.execute(
         "SELECT conname, pg_get_expr(conbin, conrelid),"

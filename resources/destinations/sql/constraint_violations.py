@@ -15,6 +15,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import VARCHAR, Columns, Type
 from kpipe.tables.changes import HIDDEN, UNCHANGED, mark
 from resources.destinations.sql.column_matching import by_shape, matched
+from resources.destinations.sql.engine import Violation
 from resources.destinations.sql.merge.merge_staging import KEPT, Put
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import stored
@@ -42,8 +43,8 @@ def found(
     staged: Sequence[Proven],
     known: Columns,
     put: Put,
-) -> list[tuple[int, int | None, str]]:
-    """Return partition and offset of each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
+) -> list[Violation]:
+    """Return each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
 
     Args:
         session: inside a transaction that will be rolled back.
@@ -72,8 +73,9 @@ def found(
         if unknown.isdisjoint(columns)
     ]
     conditions += [(is_missing(name), f"{name}: NULL in a NOT NULL column") for name in required if name in filled]
-    result: list[tuple[int, int | None, str]] = []
+    topic = "_kafka_topic" if "_kafka_topic" in filled else "NULL"  # another topic may have the same number and offset
+    result: list[Violation] = []
     for condition, reason in conditions:
-        rows = session.execute(f"SELECT _kafka_partition, _kafka_offset FROM {tried} WHERE {condition}").fetchall()
-        result += [(number, offset, reason) for number, offset in rows]
+        rows = session.execute(f"SELECT {topic}, _kafka_partition, _kafka_offset FROM {tried} WHERE {condition}").fetchall()
+        result += [(of, number, offset, reason) for of, number, offset in rows]
     return result

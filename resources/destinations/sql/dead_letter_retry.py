@@ -138,7 +138,7 @@ def _attempt(store: Store, replay: Replay) -> Failure | None:
     except Exception as error:
         sources = {(letter.source.partition, letter.offset): letter.source for letter in replay.letters}
         failure = store.failure(error, steps.current, replay.commit)
-        return row_rejections.with_records(failure, steps, store, parts, lambda *at: sources.get(at))
+        return row_rejections.with_records(failure, steps, store, parts, lambda _, *at: sources.get(at))
     return None
 
 

@@ -21,8 +21,8 @@ from resources.destinations.staged_file_check import Proven, Writes
 
 __all__ = ["Engine", "ErrorClass", "StagedTable", "TargetTable", "Violation"]
 
-#: Partition, offset and reason of a staged row that a constraint rejects; the offset is None where the row has none.
-Violation = tuple[int, int | None, str]
+#: Topic, partition, offset and reason of a staged row that a constraint rejects; topic and offset are None where it has none.
+Violation = tuple[str | None, int, int | None, str]
 
 
 @dataclass(frozen=True)

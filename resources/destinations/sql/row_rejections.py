@@ -18,8 +18,9 @@ from resources.destinations.staged_file_check import row_bytes
 
 __all__ = ["Source", "by_steps", "check_limit", "with_records"]
 
-#: Finds the source of the record at a partition number and an offset; None if it is ambiguous or unknown.
-Source = Callable[[int, int], PartitionId | None]
+#: Finds the source of the record at a topic (None: the rows name none), a partition number and an offset; None if it is
+#: ambiguous or unknown.
+Source = Callable[[str | None, int, int], PartitionId | None]
 
 
 def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[StagedTable], source: Source) -> Failure:
@@ -30,7 +31,7 @@ def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[S
         steps: of the transaction.
         store: of the pipeline.
         parts: the staged files of each table.
-        source: of the record at a partition number and an offset.
+        source: of the record at a topic, a partition number and an offset.
     """
     if steps.current == "data" and isinstance(failure.error, SchemaConflict):
         failure.error.name(_refused(store, parts, source))
@@ -40,22 +41,19 @@ def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[S
 def _refused(store: Store, parts: Sequence[StagedTable], source: Source) -> dict[PartitionId, dict[int, str]]:
     """Return the records whose rows a table rejects, with the reasons, by offset; none if the database cannot be queried."""
     found: dict[PartitionId, dict[int, str]] = {}
-    places: list[tuple[Violation, Source]] = []
+    places: list[Violation] = []
     try:
         with store.writing(row_bytes([part.all_files for part in parts])) as connection:  # rolled back
             _, there = store.engine.begin(connection, store.pipeline, store.tables)
             for exists, part in zip(there, parts, strict=False):
                 if exists and part.files.rows:
-                    own = by_steps(part.commit) if store.by_topic and part.commit.steps else source
-                    places += [(place, own) for place in _violations(store, connection, part)]
+                    places += _violations(store, connection, part)
     except KpipeError:
         return found
     except store.engine.errors:
         return found
-    for (number, offset, reason), named in places:
-        if offset is None:
-            continue
-        if (where := named(number, offset)) is not None:
+    for topic, number, offset, reason in places:
+        if offset is not None and (where := source(topic, number, offset)) is not None:
             found.setdefault(where, {})[offset] = reason
     return found
 
@@ -67,10 +65,11 @@ def _violations(store: Store, connection: Connection, part: StagedTable) -> Sequ
 
 
 def by_steps(commit: Commit) -> Source:
-    """Return a `Source` for the records of a batch: None if two topics of the batch have that number and offset."""
+    """Return a `Source` for the records of a batch: None if two of its partitions have that topic, number and offset."""
 
-    def source(number: int, offset: int) -> PartitionId | None:
-        sources = [s.source for s in commit.steps if s.source.partition == number and offset in s.range]
+    def source(topic: str | None, number: int, offset: int) -> PartitionId | None:
+        fitting = (step for step in commit.steps if step.source.partition == number and offset in step.range)
+        sources = [step.source for step in fitting if topic in (None, step.source.topic.name)]
         return sources[0] if len(sources) == 1 else None
 
     return source

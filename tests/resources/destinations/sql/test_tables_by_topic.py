@@ -205,3 +205,15 @@ def test_rows_that_a_table_rejects_are_named_by_their_topic(place: Place) -> Non
         destination.commit(commit(place, destination, {SHOP: 2, BLOG: 2}))
     assert {found: set(offsets) for found, offsets in caught.value.refused.items()} == {source(0, SHOP): {0, 1}}
     assert place.rows("raw_web_blog") == []
+
+
+def test_rows_that_a_table_of_several_topics_rejects_are_named_by_their_topic(place: Place) -> None:
+    destination = begun(place.open(table="tweets"))
+    place.sql(f"CREATE TABLE {place.name('tweets')} (id BIGINT, text VARCHAR(20), CHECK (id <> 1))")
+    both = commit(place, destination, {SHOP: 3, BLOG: 2}, columns={BLOG: COLUMNS}, tables={SHOP: "tweets", BLOG: "tweets"})
+    files = [file for write in both.tables for file in write.files]
+    counts = {lane: found for write in both.tables for lane, found in write.counts.items()}
+    with pytest.raises(SchemaConflict) as caught:
+        destination.commit(replace(both, tables=(TableWrite("tweets", COLUMNS, tuple(files), counts=counts),)))
+    named = {found: set(offsets) for found, offsets in caught.value.refused.items()}
+    assert named == {source(0, SHOP): {1}, source(0, BLOG): {1}}
