@@ -49,6 +49,7 @@ class DuckDBEngine(Engine):
     """
 
     dialect = duckdb_dialect.DIALECT
+    letters = "{}"  # staged dead letters, as SQL, from the files
     errors = (duckdb.Error,)
     recovery_hint = "restore a backup of the file; or continue in another file (into.database)"
     staging: tuple[Path, ...] = ()
@@ -150,9 +151,8 @@ class DuckDBEngine(Engine):
 
     def insert_dead_letters(self, connection: Connection, commit: Commit, files: Sequence[Proven], events: int) -> int:
         """See `Engine`."""
-        statement, parameters = history_tables.letters(
-            self.dialect, commit, events, READ.format("$11"), [[file.path for file in files]]
-        )
+        source = self.letters.format(READ.format("$11"))
+        statement, parameters = history_tables.letters(self.dialect, commit, events, source, [[file.path for file in files]])
         row = connection.execute(statement, parameters).fetchone()
         return row[0] if row else 0
 

@@ -20,7 +20,7 @@ from resources.destinations.ducklake import data_files
 from resources.destinations.ducklake.file_lake import FileLake
 from resources.destinations.ducklake.footers import check_texts
 from resources.destinations.ducklake.server_lake import ServerLake
-from resources.destinations.ducklake.sql_dialect import DIALECT
+from resources.destinations.ducklake.sql_dialect import DIALECT, LETTERS
 from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
 from resources.destinations.sql.ledger import duckdb_dialect, format_table
 from resources.destinations.sql.ledger.table_definitions import FORMAT
@@ -55,6 +55,7 @@ class DuckLakeEngine(DuckDBEngine):
     """
 
     dialect = DIALECT
+    letters = LETTERS
     exchange_refusal = "tables of a DuckLake are not renamed in one transaction"
     recovery_hint = "restore a backup of the catalog and its data folder; or continue in another lake (into.catalog)"
 

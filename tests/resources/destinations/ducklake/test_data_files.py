@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kpipe.errors import SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
-from resources.testing.place import COLUMNS, batch
+from resources.testing.place import COLUMNS, DEAD_LETTERS, batch
 from resources.testing.state import begun, proof
 from tests.resources.destinations.ducklake_place import DuckLakePlace
 
@@ -64,6 +65,25 @@ def test_a_text_with_nul_is_refused_as_queries_would_miss_rows(place: DuckLakePl
     with pytest.raises(SchemaConflict, match="column text: a text contains the character NUL"):
         commit(place, destination, 1, values={"id": 1, "text": "a\x00b"})
     commit(place, destination, 1)
+    assert proof(destination).ok
+
+
+def test_nul_in_reasons_and_errors_does_not_hide_rows_of_the_ledger(place: DuckLakePlace) -> None:
+    """Reasons may quote the record, and errors a program."""
+    destination = begun(place, 1)
+    for end in range(1, 5):
+        base = batch(place, destination.ledger()[1], {0: end}, dead=[(0, end - 1)])
+        letter = place.dead(base.steps[0].source, end - 1, b"\x00", "odd: \x00" if end < 3 else "even")
+        letter["headers"] = [{"name": "n\x00", "value": b"\x00"}, {"name": "m", "value": None}]
+        destination.commit(replace(base, dead_letters=(place.file([letter], DEAD_LETTERS),), note=f"{end}: \x00"))
+        destination.record_state("error", "it broke: \x00", "TransformFailed", stderr="and said \x00")
+    errors = destination.view("errors")
+    assert sum(row["dead_letter"] for row in errors) == 4 and len(errors) == 8
+    for reason, count in (("odd: \\x00", 2), ("even", 2), ("it broke: \\x00", 4)):
+        assert place.sql("SELECT count(*) FROM kpipe_errors WHERE error_message = ?", reason) == [(count,)]
+    letter = next(row for row in errors if row["dead_letter"])
+    assert letter["load_data_line"] == b"\x00"
+    assert letter["headers"] == [{"name": "n\\x00", "value": b"\x00"}, {"name": "m", "value": None}]
     assert proof(destination).ok
 
 
