@@ -62,8 +62,7 @@ class RejectedRows:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._named = {(step.source.topic.name, step.source.partition): step.source for step in commit.steps}
-        self._by_number = by_steps(commit)
+        self._source = by_steps(commit)
         self._found: dict[PartitionId, dict[int, str]] = {}
         self._first = ""
 
@@ -77,9 +76,7 @@ class RejectedRows:
         number, offset = row["_kafka_partition"], row["_kafka_offset"]
         if offset is None:
             return
-        topic = row.get("_kafka_topic")
-        where = self._named.get((topic, number)) if topic is not None else self._by_number(number, offset)
-        if where is not None:
+        if (where := self._source(row.get("_kafka_topic"), number, offset)) is not None:
             self._found.setdefault(where, {})[offset] = reason
 
     def error(self, topic: str, hint: str) -> SchemaConflict:
