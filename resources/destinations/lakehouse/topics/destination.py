@@ -70,6 +70,7 @@ class TopicLakes(TopicTracing):
         self._notes = Notes(registry.folder, pipeline)
         self._seq: int | None = None  # of the ledger that was read last
         self._numbers: dict[str, int] = {}  # each table's own, as they were read or committed last
+        self._letters: dict[str, int] = {}  # dead letters of each table, as they were read last
 
     def describe(self) -> str:
         """Describe format, location and template of the tables."""
@@ -137,6 +138,7 @@ class TopicLakes(TopicTracing):
         found = self.seen()
         record, waiting = self._merged(found), self._waiting(found)
         self._seq, self._numbers = record.seq, {seen.topic: seen.record.seq for seen in found} | dict.fromkeys(waiting, 1)
+        self._letters = {seen.topic: seen.record.dead_letters for seen in found}
         uid = record.uid if found or waiting else ""
         return uid, replace(record.ledger, of_tables=sum(self._numbers.values()))
 
@@ -165,16 +167,19 @@ class TopicLakes(TopicTracing):
         self.registry.add(tables, self._first_lanes(commit, self._seq + 1))
         parts = split(commit, tables, dead) or self._of_first(commit)
         done: list[Committed] = []
+        aside = {topic: part.totals.dead_letters for topic, part in parts.items()}  # dead letters of the batch
         for topic, part in parts.items():
             if done:
                 failpoint("commit.next_table")
+            elsewhere = sum(count for other, count in (*self._letters.items(), *aside.items()) if other != topic)
             try:
-                landed, number = self._land(topic, part)
+                landed, number = self._land(topic, part, elsewhere)
             except KpipeError as error:
                 if done:
                     error.what += f"; {len(done)} of {len(parts)} tables of the batch are committed, with their offsets"
                 raise
             self._numbers[topic] = landed.seq
+            aside[topic] = landed.commit.totals.dead_letters  # a key may have given more
             done.append(replace(landed, seq=number))
         self._seq = None
         number, age = max((item.seq for item in done), default=0), sum(self._numbers.values())
@@ -200,7 +205,7 @@ class TopicLakes(TopicTracing):
         """Return whether the topic's table has no commit yet."""
         return not self.registry.is_committed(topic) and self.place(fill(self.template, topic))._look()[1] is None
 
-    def _land(self, topic: str, part: Commit) -> tuple[Committed, int]:
+    def _land(self, topic: str, part: Commit, letters_elsewhere: int) -> tuple[Committed, int]:
         """Commit the part of a topic, after its first lanes if they are not in its table yet, and return its number, too."""
         assert self._seq is not None
         place, first = self.place(fill(self.template, topic)), self.registry.decided().get(topic)
@@ -209,6 +214,7 @@ class TopicLakes(TopicTracing):
             place.number = first.number
             place.commit(first.part(topic))
         place.number = first.number if first is not None and own else self._seq + 1
+        place.letters_elsewhere = letters_elsewhere
         landed = place.commit(part)
         with suppress(KpipeError):  # the commit is done; the next run marks it
             self.registry.mark(topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +14,17 @@ import pytest
 from kpipe import failpoints
 from kpipe.adoption.judge import Adoption, Start
 from kpipe.batch.batch import Commit
-from kpipe.errors import DestinationBusy, Fenced
+from kpipe.errors import DeadLettersExceeded, DestinationBusy, Fenced
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import Lane, LaneChange
+from kpipe.tables.upsert import KeyRule
 from kpipe.topics import PartitionState, TopicId, TopicSnapshot
 from kpipe_assets.runs.adoption import _begun
-from resources.testing.place import source
+from resources.testing.place import live, source
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 from tests.resources.destinations.lakehouse.test_runs_of_tables_by_topic import Killed, Site, killed_at
 from tests.resources.destinations.lakehouse.test_tables_by_topic import fails, next_offsets, opened
-from tests.resources.destinations.topic_batches import BLOG, SHOP, commit, targets
+from tests.resources.destinations.topic_batches import BLOG, SHOP, begun, commit, targets
 
 PLACES: dict[str, Any] = {"delta": DeltaPlace, "iceberg": IcebergPlace, "parquet": ParquetPlace}
 
@@ -145,3 +147,22 @@ def test_of_two_runs_one_decides(place: Any, looks: bool) -> None:
     again = opened(place)
     again.commit(decision("begin", *at_zero(news)))
     assert next_offsets(again) == {"a": 0, "web-blog": 0, "web.shop": 0}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(("most", "ends", "dead", "found"), [
+    (3, {SHOP: 4, BLOG: 4}, None, 4), (2, {SHOP: 2, BLOG: 4}, (SHOP, 1), 3),
+])  # fmt: skip
+def test_the_limit_of_dead_letters_is_that_of_all_tables(
+    tmp_path: Path, kind: str, most: int, ends: dict[TopicId, int], dead: tuple[TopicId, int] | None, found: int
+) -> None:
+    """Two duplicates in one table, with two in the next one, or with a dead letter that the tasks have found for it."""
+    place, rule = PLACES[kind](tmp_path), KeyRule(("id",), "error", duplicates="dead_letter", most=most)
+    destination = begun(opened(place, rule=rule))
+    with pytest.raises(DeadLettersExceeded, match=f"at most {most} dead letters"):
+        destination.commit(commit(place, destination, ends, dead, keyed=True, pairs=True))
+    after = opened(place, rule=replace(rule, most=found))
+    assert after.ledger()[1].dead_letters <= most
+    left = {topic: end for topic, end in ends.items() if not live(after.ledger()[1], 0, topic).next}
+    after.commit(commit(place, after, left, dead, keyed=True, pairs=True))
+    assert after.ledger()[1].dead_letters == found
