@@ -3,8 +3,8 @@
 No commit of these formats changes several tables, so a batch is a commit of each table, one after the other. After a kill
 between two of them the first tables are ahead of the others; the ledger is that of all tables together, so the next run
 continues each topic from its own offset. Nothing has to be undone or finished (docs/adr/0067-tables-by-topic-in-lakes.md).
-First lanes depend on each other (`source.start` applies to the topics that are found first), so they are decided together in the
-list of topics (first_lanes.py); a topic's lanes are those until its table has a commit.
+First lanes depend on each other: `source.start` applies to the topics that are found first. So they are decided together in the
+list of topics (first_lanes.py). A topic has these lanes until its table has a commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List the tables of a pipeline with tables by topic: the formats have no list of a pipeline's tables.
 
 Each topic is a file with the next number, which exactly one run can create, so a missing file is noticed. It is written before
-the first commit to the topic's table; a topic whose table has no commit yet has no offsets. After the first commit, a file
+the first commit to the topic's table, which has no offsets before, except decided first lanes. After that commit, a file
 `committed/NUMBER` is written: the table's ledger may be in its folder, and is deleted with it.
 
 The first lanes of topics (`first_lanes.py`) are in the file of the last one of them, so that one file decides about all topics.
