@@ -174,6 +174,12 @@ def check_by_topic(pipeline: Pipeline) -> None:
         raise NotAvailable(
             f"{where}: not available together with into.audit", "use one pipeline for each topic, or remove into.audit"
         ).about("into", "audit")
+    if into.one_by_one and pipeline.delivery == "at_most_once":
+        raise NotAvailable(
+            f"{where} in {into.type}: not available together with delivery: at_most_once, whose claims would be a commit of"
+            " each table",
+            "set delivery: exactly_once; or use one pipeline for each topic, or a database",
+        ).about("delivery")
     if not pipeline.source.multi_topic:
         raise InvalidPipeline(
             f"{where}: the source is one topic", "name the table, or read several topics: source.topic_pattern, or source.topics"

@@ -66,6 +66,7 @@ class LakeDestination(Tracing, Maintaining, PagedLetters):
         self._notes, self._own = Notes(lake.ledger, pipeline), records.folder_of(pipeline)
         self.by_topic = False  # whether the pipeline has tables by topic (topics/destination.py)
         self.number = 0  # then: number of its next commit
+        self.letters_elsewhere = 0  # then: dead letters of the other tables, with those of the batch
         self.landed: Item | None = None  # the commit that was read back last
         self._search = commit_log.BatchSearch()
         self._sent = ""  # name of the ledger file of the last attempt

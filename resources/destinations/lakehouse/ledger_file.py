@@ -29,6 +29,8 @@ __all__ = [
     "check_by_topic",
     "folder_of",
     "lane_id",
+    "lane_of",
+    "lane_values",
     "mark",
     "missing",
     "pipeline_of",
@@ -205,7 +207,7 @@ class Record:
             del said["balance"], said["baseline"]
         if not self.number:
             del said["number"]
-        said["lanes"] = [_flat(lane) for lane in self.lanes.values()]
+        said["lanes"] = [lane_values(lane) for lane in self.lanes.values()]
         said["segments"] = [[getattr(segment, item.name) for item in fields(Segment)] for segment in self.segments]
         return json.dumps(said, separators=(",", ":"), default=str).encode()
 
@@ -218,7 +220,7 @@ class Record:
             ValueError, TypeError, KeyError: it is not a record.
         """
         said = format_version.upgraded(json.loads(data), where, STEPS)
-        lanes = (_lane(values) for values in said["lanes"])
+        lanes = (lane_of(values) for values in said["lanes"])
         said["lanes"] = {lane.key: lane for lane in lanes}
         said["tail"] = tuple(said["tail"])
         said["segments"] = tuple(Segment(*values) for values in said["segments"])
@@ -317,13 +319,19 @@ def _edited(pipeline: str, where: str, pointer: Pointer) -> LedgerMismatch:
     )
 
 
-def _flat(lane: Lane) -> list[Any]:
+def lane_values(lane: Lane) -> list[Any]:
+    """Return a lane as a value of JSON."""
     topic = lane.source.topic
     values = [topic.cluster, topic.topic_id, topic.name, lane.source.partition, lane.start, lane.next, lane.end, lane.kind]
     return [*values, lane.tail.text] if lane.tail is not None else values
 
 
-def _lane(values: list[Any]) -> Lane:
+def lane_of(values: list[Any]) -> Lane:
+    """Parse what `lane_values` returns.
+
+    Raises:
+        ValueError: it is something else.
+    """
     cluster, topic_id, topic, partition, start, following, end, kind, *more = values  # the fingerprint may be missing
     tail = Tail.read(next(iter(more), None), following)
     return Lane(PartitionId(TopicId(cluster, topic_id, topic), partition), start, following, end, kind, tail)

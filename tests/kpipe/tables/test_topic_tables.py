@@ -150,6 +150,7 @@ def test_a_batch_writes_the_tables_of_its_topics() -> None:
         ({"also": [{"table": "two"}]}, "not available together with also"),
         ({"into": {"type": "webhook", "url": "http://localhost"}}, "for into.type webhook -> use into.type: duckdb"),
         ({"into": {"type": "iceberg", "audit": {"few": "id > 0"}}}, "not available together with into.audit"),
+        ({"into": {"type": "delta"}, "delivery": "at_most_once"}, "in delta: not available .* at_most_once.*exactly_once"),
         ({"into": {"on_conflict": "replace"}}, "name the key's columns, the same in each table: into.key"),
         ({"errors": {"duplicate_key": "skip"}}, "into.key"),
         ({"source": {"topic": "a"}}, "source.topic_pattern, or source.topics"),
@@ -165,6 +166,9 @@ def test_fields_that_do_not_go_with_it(more: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize("type", [*AT_ONCE, *ONE_BY_ONE])
 def test_databases_and_lakes_take_it(type: str) -> None:
     check_by_topic(pipeline(into={"type": type}))
+    check_by_topic(pipeline(into={"type": type}, delivery="at_least_once"))
+    if type in AT_ONCE:
+        check_by_topic(pipeline(into={"type": type}, delivery="at_most_once"))
 
 
 def test_a_further_table_has_no_template() -> None:

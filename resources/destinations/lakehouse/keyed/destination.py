@@ -113,7 +113,8 @@ class KeyedLakes(LakeDestination):
         session.begin(lake, state, state.columns if state is not None else Columns(), batch)
         begun, baseline = self._begun(session, state, record)
         merged = session.merge(batch)
-        check_limit(self.pipeline, [self.rule], batch.ledger, batch.commit, merged.commit)
+        limited = replace(batch.ledger, dead_letters=batch.ledger.dead_letters + self.letters_elsewhere)
+        check_limit(self.pipeline, [self.rule], limited, batch.commit, merged.commit)
         rows = lake.bring_rows(schema, batch.commit, session.added(batch))
         self._brought = [*rows, *lake.bring_deletes(state, schema, session.removed(), session.emptied())]
         letters = [merged.duplicates] if merged.duplicates is not None else []

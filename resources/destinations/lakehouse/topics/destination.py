@@ -3,6 +3,8 @@
 No commit of these formats changes several tables, so a batch is a commit of each table, one after the other. After a kill
 between two of them the first tables are ahead of the others; the ledger is that of all tables together, so the next run
 continues each topic from its own offset. Nothing has to be undone or finished (docs/adr/0067-tables-by-topic-in-lakes.md).
+First lanes depend on each other: `source.start` applies to the topics that are found first. So they are decided together in the
+list of topics (first_lanes.py). A topic has these lanes until its table has a commit.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from resources.destinations.lakehouse.current_reads import at_one_version
 from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.pipeline_state import Notes
+from resources.destinations.lakehouse.topics.first_lanes import FirstLanes
 from resources.destinations.lakehouse.topics.provenance import TopicTracing
 from resources.destinations.lakehouse.topics.registry import TopicRegistry
 from resources.destinations.lakehouse.topics.seen import Seen, merged
@@ -67,6 +70,7 @@ class TopicLakes(TopicTracing):
         self._notes = Notes(registry.folder, pipeline)
         self._seq: int | None = None  # of the ledger that was read last
         self._numbers: dict[str, int] = {}  # each table's own, as they were read or committed last
+        self._letters: dict[str, int] = {}  # dead letters of each table, as they were read last
 
     def describe(self) -> str:
         """Describe format, location and template of the tables."""
@@ -132,18 +136,24 @@ class TopicLakes(TopicTracing):
     def ledger(self) -> tuple[str, Ledger]:
         """Return registration id and ledger: the lanes of all tables. Each table is read by itself."""
         found = self.seen()
-        record = self._merged(found)
-        self._seq, self._numbers = record.seq, {seen.topic: seen.record.seq for seen in found}
-        return (record.uid if found else ""), replace(record.ledger, of_tables=sum(seen.record.seq for seen in found))
+        record, waiting = self._merged(found), self._waiting(found)
+        self._seq, self._numbers = record.seq, {seen.topic: seen.record.seq for seen in found} | dict.fromkeys(waiting, 1)
+        self._letters = {seen.topic: seen.record.dead_letters for seen in found}
+        uid = record.uid if found or waiting else ""
+        return uid, replace(record.ledger, of_tables=sum(self._numbers.values()))
 
     def _merged(self, found: Sequence[Seen]) -> Record:
-        return merged(self.pipeline, self.registry.uid(), self.template, found)
+        return merged(self.pipeline, self.registry.uid(), self.template, found, self._waiting(found))
+
+    def _waiting(self, found: Sequence[Seen]) -> dict[str, FirstLanes]:
+        """Return the first lanes of topics whose tables have no commit yet, by topic, if all others were found."""
+        return {topic: first for topic, first in self.registry.decided().items() if topic not in {seen.topic for seen in found}}
 
     def commit(self, commit: Commit) -> Committed:
         """Commit each table's part of the batch, in order of the topics' names; each is visible at once, or not at all.
 
         Committing the same commit again adds the parts that are missing. All parts have the same number, unless another
-        run commits at the same time.
+        run commits at the same time. First lanes of topics are decided for all of them before the first part.
 
         Raises:
             KpipeError: see `Destination.commit`; parts of tables before may be committed, with their offsets.
@@ -154,28 +164,62 @@ class TopicLakes(TopicTracing):
             self.ledger()
         assert self._seq is not None
         tables = {topic: fill(self.template, topic) for topic in topics_of(commit)}
-        self.registry.add(tables)
+        self.registry.add(tables, self._first_lanes(commit, self._seq + 1))
         parts = split(commit, tables, dead) or self._of_first(commit)
         done: list[Committed] = []
+        aside = {topic: part.totals.dead_letters for topic, part in parts.items()}  # dead letters of the batch
         for topic, part in parts.items():
             if done:
                 failpoint("commit.next_table")
-            place = self.place(fill(self.template, topic))
-            place.number = self._seq + 1
+            elsewhere = sum(count for other, count in (*self._letters.items(), *aside.items()) if other != topic)
             try:
-                landed = place.commit(part)
+                landed, number = self._land(topic, part, elsewhere)
             except KpipeError as error:
                 if done:
                     error.what += f"; {len(done)} of {len(parts)} tables of the batch are committed, with their offsets"
                 raise
-            with suppress(KpipeError):  # the commit is done; the next run marks it
-                self.registry.mark(topic)
             self._numbers[topic] = landed.seq
-            assert place.landed is not None
-            done.append(replace(landed, seq=place.landed["number"]))
+            aside[topic] = landed.commit.totals.dead_letters  # a key may have given more
+            done.append(replace(landed, seq=number))
         self._seq = None
         number, age = max((item.seq for item in done), default=0), sum(self._numbers.values())
         return Committed(_settled(commit, done), number, age=age)
+
+    def _first_lanes(self, commit: Commit, number: int) -> FirstLanes | None:
+        """Return the commit's decision about topics whose tables have no commit yet and that are not decided yet, if it has one.
+
+        Raises:
+            Fenced: another run has decided otherwise.
+        """
+        new = {topic for topic in topics_of(commit) if self._is_new(topic)}
+        decided = {topic: first for topic, first in self.registry.decided().items() if topic in new}
+        others = {topic: first for topic, first in decided.items() if first.commit.id != commit.id}
+        waiting = Ledger(self.pipeline, lanes={lane.key: lane for topic in others for lane in others[topic].lanes(topic)})
+        waiting.after([change for change in commit.changes if change.key[0].topic.name in others], commit.id)
+        changes = tuple(change for change in commit.changes if change.key[0].topic.name in new - decided.keys())
+        if not changes or commit.steps or any(change.expect is not None for change in changes):
+            return None
+        return FirstLanes(replace(commit, changes=changes), number)
+
+    def _is_new(self, topic: str) -> bool:
+        """Return whether the topic's table has no commit yet."""
+        return not self.registry.is_committed(topic) and self.place(fill(self.template, topic))._look()[1] is None
+
+    def _land(self, topic: str, part: Commit, letters_elsewhere: int) -> tuple[Committed, int]:
+        """Commit the part of a topic, after its first lanes if they are not in its table yet, and return its number, too."""
+        assert self._seq is not None
+        place, first = self.place(fill(self.template, topic)), self.registry.decided().get(topic)
+        own = first is not None and first.commit.id == part.id
+        if first is not None and not own and self._is_new(topic):
+            place.number = first.number
+            place.commit(first.part(topic))
+        place.number = first.number if first is not None and own else self._seq + 1
+        place.letters_elsewhere = letters_elsewhere
+        landed = place.commit(part)
+        with suppress(KpipeError):  # the commit is done; the next run marks it
+            self.registry.mark(topic)
+        assert place.landed is not None
+        return landed, place.landed["number"]
 
     def _of_first(self, commit: Commit) -> dict[str, Commit]:
         """Return a decision without lanes as the part of the first topic."""

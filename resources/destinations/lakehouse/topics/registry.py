@@ -1,8 +1,10 @@
 """List the tables of a pipeline with tables by topic: the formats have no list of a pipeline's tables.
 
 Each topic is a file with the next number, which exactly one run can create, so a missing file is noticed. It is written before
-the first commit to the topic's table; a topic whose table has no commit yet has no offsets. After the first commit, a file
+the first commit to the topic's table, which has no offsets before, except decided first lanes. After that commit, a file
 `committed/NUMBER` is written: the table's ledger may be in its folder, and is deleted with it.
+
+The first lanes of topics (`first_lanes.py`) are in the file of the last one of them, so that one file decides about all topics.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from kpipe.errors import InvalidPipeline, LedgerMismatch
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import folder_of
+from resources.destinations.lakehouse.topics.first_lanes import FirstLanes
 
 __all__ = ["TopicRegistry"]
 
@@ -30,6 +34,7 @@ class TopicRegistry:
         self.folder, self._pipeline = folder, pipeline
         self._own, self._uid = folder_of(pipeline), ""
         self._known: list[tuple[str, str]] = []  # files never change, so each is read once, unless the folder was restored
+        self._decided: dict[str, FirstLanes] = {}
         self._last: object = None  # identity of the last one
         self._marked: set[str] = set()  # files of topics with a commit, as far as read
 
@@ -55,14 +60,14 @@ class TopicRegistry:
         """
         names = self.folder.names(f"{self._own}/topics")
         if self._known and self._look() not in (None, self._last):  # a missing file is an error below
-            self._known, self._uid, self._marked = [], "", set()
+            self._known, self._decided, self._uid, self._marked = [], {}, "", set()
         if names != [_name(at) for at in range(1, len(names) + 1)] or len(names) < len(self._known):
             raise self._edited(f"the files of its topics are not numbered from 1 to {max(len(names), len(self._known))}")
         new = names[len(self._known) :]
         for name in new:
             try:
                 said = json.loads(self.folder.read(f"{self._own}/topics/{name}") or b"")
-                self._known.append((str(said["topic"]), str(said["table"])))
+                self._note(str(said["topic"]), str(said["table"]), said.get("first_lanes"))
             except (ValueError, KeyError, TypeError) as error:
                 raise self._edited(f"{name} was not written by kpipe") from error
         self._last = self._look() if new else self._last
@@ -71,41 +76,66 @@ class TopicRegistry:
             found.setdefault(topic, table)
         return found
 
-    def add(self, tables: Mapping[str, str]) -> None:
-        """Add topics that are not listed yet, each with its table.
+    def decided(self) -> Mapping[str, FirstLanes]:
+        """Return the decision about each topic's first lanes, as of the last `tables`; earlier versions have stored none."""
+        return self._decided
+
+    def add(self, tables: Mapping[str, str], first: FirstLanes | None = None) -> None:
+        """Add topics that are not listed yet, each with its table, and a decision about the first lanes of some of them.
 
         Raises:
             InvalidPipeline: a topic that was read before has the same table.
+            Fenced: another run has decided about one of the topics. Nothing is decided.
             DestinationError: a file cannot be written.
         """
-        if tables.keys() <= {topic for topic, _ in self._known}:
+        if first is None and tables.keys() <= {topic for topic, _ in self._known}:
             return
         if not self.uid():
             said = {"uid": str(uuid.uuid4()), "pipeline": self._pipeline}
             self.folder.claim(f"{self._own}/registration.json", json.dumps(said).encode())
-        known = dict(self.tables())
-        for topic, table in sorted(tables.items()):
-            while topic not in known:
-                taken = next((other for other, name in known.items() if name.lower() == table.lower()), None)
-                if taken is not None:
-                    raise InvalidPipeline(
-                        f"pipeline {self._pipeline}: topics {taken} and {topic}: both would be written to table {table}",
-                        "leave one of them out of the source, and load it with another pipeline",
-                    ).about("into", "table")
-                said = {"topic": topic, "table": table, "claim": uuid.uuid4().hex}
-                name = f"{self._own}/topics/{_name(len(self._known) + 1)}"
-                if self.folder.claim(name, json.dumps(said).encode()):
-                    self._known.append((topic, table))
-                    self._last = self._look()
-                    known[topic] = table
-                else:  # another run has added one
-                    known = dict(self.tables())
+        self.tables()
+        last = max(first.topics()) if first is not None else None
+        entries: list[tuple[str, FirstLanes | None]] = [(topic, None) for topic in sorted(tables) if topic != last]
+        entries += [(last, first)] if last is not None else []
+        for topic, decision in entries:
+            while decision is not None or not self._number(topic):
+                if first is not None and (fenced := first.fenced(self._decided)) is not None:
+                    raise fenced
+                if self._append(topic, tables[topic], decision):
+                    break
+
+    def _append(self, topic: str, table: str, first: FirstLanes | None = None) -> bool:
+        """Write the next file; return False if another run has written it, whose topic is listed then."""
+        taken = next((other for other, name in self._known if name.lower() == table.lower() and other != topic), None)
+        if taken is not None:
+            raise InvalidPipeline(
+                f"pipeline {self._pipeline}: topics {taken} and {topic}: both would be written to table {table}",
+                "leave one of them out of the source, and load it with another pipeline",
+            ).about("into", "table")
+        decision = None if first is None else first.encoded()
+        said: dict[str, Any] = {"topic": topic, "table": table, "claim": uuid.uuid4().hex}
+        if decision is not None:
+            said["first_lanes"] = decision
+        name = f"{self._own}/topics/{_name(len(self._known) + 1)}"
+        if not self.folder.claim(name, json.dumps(said).encode()):
+            self.tables()
+            return False
+        self._note(topic, table, decision)
+        self._last = self._look()
+        return True
+
+    def _note(self, topic: str, table: str, decision: Mapping[str, Any] | None) -> None:
+        if decision is not None:
+            first = FirstLanes.decoded(self._pipeline, decision)
+            self._decided = {**dict.fromkeys(first.topics(), first), **self._decided}
+        self._known.append((topic, table))
 
     def is_committed(self, topic: str) -> bool:
-        """Return whether a commit was ever made to the table of a listed topic."""
-        if self._number(topic) not in self._marked:
+        """Return whether a commit was ever made to the table of a topic."""
+        number = self._number(topic)
+        if number and number not in self._marked:
             self._marked |= {*self.folder.names(f"{self._own}/committed")}
-        return self._number(topic) in self._marked
+        return number in self._marked
 
     def mark(self, topic: str) -> None:
         """Record that a commit was made to the table of a listed topic. Otherwise the table may have the only trace of it.
@@ -118,8 +148,8 @@ class TopicRegistry:
             self._marked.add(self._number(topic))
 
     def _number(self, topic: str) -> str:
-        """Return the name of the topic's file."""
-        return next(_name(at) for at, (known, _) in enumerate(self._known, 1) if known == topic)
+        """Return the name of the topic's first file; empty: it is not listed."""
+        return next((_name(at) for at, (known, _) in enumerate(self._known, 1) if known == topic), "")
 
     def _look(self) -> object:
         return self.folder.look(f"{self._own}/topics/{_name(len(self._known))}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse.destination import LakeDestination
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.table_format import State
+from resources.destinations.lakehouse.topics.first_lanes import FirstLanes
 from resources.destinations.lakehouse.topics.split_commit import numbered
 
 __all__ = ["Seen", "merged"]
@@ -37,22 +38,24 @@ class Seen:
         return (numbered(item, self.place.table) for item in commit_log.items(self.place.lake.ledger, self.record, **how))
 
 
-def merged(pipeline: str, uid: str, template: str, found: Sequence[Seen]) -> Record:
-    """Return the ledgers of tables as that of the pipeline. Its number is the highest of a table's last commit.
+def merged(pipeline: str, uid: str, template: str, found: Sequence[Seen], decided: Mapping[str, FirstLanes]) -> Record:
+    """Return the ledgers of tables as that of the pipeline. Its number is the highest of a table's last commit or a decision.
 
     Args:
         pipeline: its name.
         uid: its registration id.
         template: `into.table`.
         found: the tables.
+        decided: the first lanes of topics whose tables have no commit yet, by topic.
     """
     records = [seen.record for seen in found]
     lanes = {key: lane for record in records for key, lane in record.lanes.items()}
+    lanes |= {lane.key: lane for topic, first in decided.items() for lane in first.lanes(topic)}
     last = max(records, key=lambda record: (record.number, record.updated), default=Record(pipeline, uid))
     return Record(
         pipeline,
         uid,
-        seq=last.number,
+        seq=max([last.number, *(first.number for first in decided.values())]),
         seal=checksum(lanes.values()),
         lanes=lanes,
         table=template,
