@@ -47,7 +47,7 @@ Rows = np.ndarray[Any, Any]
 
 
 class _Step(Enum):
-    """A step of a path that is no name."""
+    """A step of a path without a name."""
 
     ITEMS = "[]"
     VALUES = "{}"
@@ -73,8 +73,8 @@ class Fitting:
 
     Attributes:
         new: fields of the schema without a column.
-        found: members of the last block's values, in a MAP or in JSON text, that a STRUCT inside the column lacks. No schema
-            says which values have them.
+        found: members of the last block's values, in a MAP or in JSON text, that a STRUCT inside the column lacks. Only some
+            values may have them.
     """
 
     def __init__(self, natural: Columns, columns: Columns) -> None:
@@ -204,7 +204,7 @@ def _written(path: _Path) -> str:
 
 
 def _lacking(array: pa.Array, natural: Type, wanted: Type) -> Type | None:
-    """Return the members of a MAP's values that a type lacks, as `_more` does, if a value has them; a NULL is none.
+    """Return the members of a MAP's values that a type lacks, as `_more` does, if a value has them; NULL is not a value.
 
     A schema's members that no value has must not make dead letters: records add no fields inside a MAP.
     """
