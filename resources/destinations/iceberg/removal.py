@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
@@ -16,6 +17,7 @@ from resources.destinations.iceberg.compaction import IcebergCompaction
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.table_format import Overtaken
 
 __all__ = ["IcebergRemoval", "expire"]
 
@@ -100,9 +102,20 @@ class IcebergRemoval(IcebergCompaction):
 
 
 def expire(state: IcebergState, snapshots: Sequence[int]) -> None:
-    """Expire snapshots in one commit, which keeps the references to the pipelines' ledgers."""
-    change, main = OneAttempt(state.table), state.table.metadata.refs.get("main")
-    ExpireSnapshots(change).by_ids(list(snapshots)).commit()
+    """Expire snapshots in one commit, which keeps the references to the pipelines' ledgers.
+
+    The table is loaded again: a catalogue removes a snapshot together with a branch or a tag that another program has set on it
+    since the state was loaded. SQL catalogues of kpipe compare once more in the commit itself; see `_Sql`.
+
+    Raises:
+        Overtaken: a snapshot has a branch or a tag now, or is missing.
+    """
+    table, main = state.table, state.table.metadata.refs.get("main")
+    try:
+        change = OneAttempt(table.catalog.load_table(table.name()))
+        ExpireSnapshots(change).by_ids(list(snapshots)).commit()
+    except (NoSuchTableError, ValueError) as error:
+        raise Overtaken(str(error)) from error
     if main is not None and (copied := state.copied()):
         same: Any = AssertRefSnapshotId  # untyped: its declared field names have hyphens
         change._apply((SetPropertiesUpdate(updates=copied),), (same(ref="main", snapshot_id=main.snapshot_id),))

@@ -11,7 +11,8 @@ import pytest
 from kpipe import failpoints
 from kpipe.errors import AuditFailed
 from kpipe.maintenance.plan import Limits
-from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
+from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite, removal
+from resources.destinations.iceberg.transaction import OneAttempt
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.maintenance.removal import Removal, Removed
 from resources.testing.keyed import Write, begun, commit_of, contents
@@ -192,3 +193,51 @@ def test_damaged_notes_begin_the_time_again(place: Any, text: str) -> None:
     load(place, 40, [1])
     Removal(lake, 3 * HOUR, lambda _: None, time.time() + HOUR).run()
     assert files <= stored(place)
+
+
+def several(place: IcebergPlace) -> list[int]:
+    """A table with several snapshots; return them."""
+    begun(place, RULE, 1)
+    for at in range(4):
+        load(place, at, [at])
+    return [snapshot.snapshot_id for snapshot in place.iceberg().metadata.snapshots]
+
+
+@pytest.mark.parametrize("target", ["expire", "commit_transaction"])
+def test_a_tag_that_is_set_meanwhile_keeps_its_snapshot(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalogues apply an expiry to their newest metadata, and remove branches and tags with their snapshots."""
+    place = IcebergPlace(tmp_path)
+    old = several(place)[1]
+    owner: Any = removal if target == "expire" else OneAttempt
+    original = getattr(owner, target)
+
+    def tagged(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        with place.iceberg().manage_snapshots() as change:
+            change.create_tag(old, "monthly")
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, target, tagged)
+    assert removed(place, 2).expired == 0
+    assert place.iceberg().metadata.refs["monthly"].snapshot_id == old
+    assert removed(place, 3).expired
+    assert place.iceberg().scan(snapshot_id=old).to_arrow()["text"].to_pylist() == ["t0"]
+
+
+@pytest.mark.parametrize("target", ["expire", "commit_transaction"])
+def test_a_second_removal_of_the_same_snapshots_does_nothing(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, found = IcebergPlace(tmp_path), list[Removed]()
+    several(place)
+    owner: Any = removal if target == "expire" else OneAttempt
+    original = getattr(owner, target)
+
+    def second(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        found.append(removed(place, 2))
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, target, second)
+    assert removed(place, 2).expired == 0 and found[0].expired
+    assert len(contents(place)) == 4
