@@ -13,11 +13,11 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _get_column_projection_values, _to_requested_schema, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import prune_columns
-from pyiceberg.typedef import Record
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import location
+from resources.destinations.iceberg.partitions import record_of, values_of
 from resources.destinations.iceberg.position_deletes import Deletes, write
 from resources.destinations.iceberg.replaced_files import Emptied
 from resources.destinations.iceberg.state import IcebergState
@@ -67,7 +67,7 @@ class IcebergKeys:
                 if file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET:
                     deletes[file.file_path] = seq
                 elif file.content == DataFileContent.DATA:
-                    values = tuple(file.partition[at] for at in range(len(file.partition)))
+                    values = values_of(file.partition)
                     self._check(values)
                     files.append(LiveFile(file.file_path, file.record_count, seq, manifest.partition_spec_id, values))
                 else:
@@ -163,7 +163,7 @@ def _mapped(
         kinds, mapping = source.schema_arrow, meta.name_mapping()
         has = pyarrow_to_schema(kinds, mapping, downcast_ns_timestamp_to_us=short, format_version=meta.format_version)
         spec = meta.specs().get(file.spec)
-        constants = _get_column_projection_values(_entry(file), wanted, meta.schema(), spec, has.field_ids)
+        constants = _get_column_projection_values(_entry(state, file), wanted, meta.schema(), spec, has.field_ids)
         pruned = prune_columns(has, ids, select_full_types=False)
         for batch in read(source, [column.name for column in pruned.columns]):
             mapped = _to_requested_schema(
@@ -177,12 +177,12 @@ def _mapped(
             yield pa.Table.from_batches([mapped])
 
 
-def _entry(file: LiveFile) -> DataFile:
+def _entry(state: IcebergState, file: LiveFile) -> DataFile:
     found = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=FileFormat.PARQUET,
-        partition=Record(*file.values),
+        partition=record_of(state.table.metadata, file.spec, file.values),
         record_count=file.rows,
     )
     found.spec_id = file.spec
