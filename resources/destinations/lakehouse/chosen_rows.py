@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,13 @@ __all__ = ["as_micros", "chosen_rows"]
 _ROWS = 1024  # rows in memory at once: values that an update left out are large
 
 
-def as_micros(stream: BinaryIO) -> pq.ParquetFile:
+def as_micros(stream: Any) -> pq.ParquetFile:
     """Open a file of rows; times that Spark or Hive has written as INT96 are read in µs, as Delta and Iceberg define them.
 
     In Arrow's default, ns, times outside of 1677 to 2262 silently become others.
+
+    Args:
+        stream: binary and seekable: of a `Folder`, or of pyiceberg.
     """
     return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
 

@@ -102,7 +102,7 @@ def test_an_update_keeps_times_as_spark_writes_them(tmp_path: Path, kind: str) -
     destination = place.open(rule=rule)
     destination.commit(begin("tweets", [0]))
     destination.commit(one(place, destination, 0, columns, {"id": 1, "at": 0, "text": "a"}))
-    rows = {"id": range(7, 7 + len(FAR)), "at": pa.array(FAR, pa.timestamp("us", "UTC"))}
+    rows: dict[str, Any] = {"id": range(7, 7 + len(FAR)), "at": pa.array(FAR, pa.timestamp("us", "UTC"))}
     adopted(place, pa.table(rows), use_deprecated_int96_timestamps=True)
     for at, number in enumerate(rows["id"], 1):
         destination.commit(
