@@ -21,7 +21,6 @@ from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import AuditFailed, DestinationError, Fenced
 from kpipe.interfaces import Destination
-from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
@@ -32,7 +31,7 @@ from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
 from tests.resources.destinations.lake_place import IcebergPlace
-from tests.resources.destinations.maintained_tables import maintained, one
+from tests.resources.destinations.maintained_tables import one
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
@@ -372,22 +371,6 @@ def test_rows_move_between_partitions(tmp_path: Path, name: str, parts: tuple[Pa
     rows = {tuple(file.partition[i] for i in range(len(parts))) for file in files(place, DataFileContent.DATA)}
     gone = {tuple(file.partition[i] for i in range(len(parts))) for file in files(place, DataFileContent.POSITION_DELETES)}
     assert gone and gone <= rows and proof(destination).ok
-
-
-@pytest.mark.parametrize("name", ["replace", "update"])
-def test_rows_in_partitions_of_large_whole_numbers_are_replaced(tmp_path: Path, name: str) -> None:
-    """Iceberg stores UBIGINT as a DECIMAL, also where manifests name the partition."""
-    place, rule, columns = Divided(tmp_path), KeyRule(("u",), name), Columns.of({"u": "UBIGINT", "text": "VARCHAR"})
-    place.parts = (Part("u"),)
-    destination = place.open(rule=rule)
-    destination.commit(begin("tweets", [0]))
-    for at in range(4):
-        if at == 2:
-            index_of(place).unlink()
-        destination.commit(one(place, destination, at, columns, {"u": 2**64 - 1 - at // 3, "text": f"t{at}"}))
-    maintained(place, Limits(min_input_files=2, delete_ratio=0.1))
-    destination.commit(one(place, destination, 4, columns, {"u": 2**64 - 1, "text": "t4"}))
-    assert sorted(row["text"] for row in place.rows()) == ["t3", "t4"] and proof(destination).ok
 
 
 def test_audits_check_the_new_rows_and_publish_the_deletes_with_them(tmp_path: Path) -> None:
