@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from kpipe.errors import SchemaConflict
 
 __all__ = ["Values", "apart"]
 
-#: Values of one division, one for each part: a DATE as its days since 1970; None is NULL.
+#: Values of one division, one for each part: a DATE as its days since 1970, a whole DECIMAL as an integer; None is NULL.
 Values = tuple[Any, ...]
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
@@ -36,7 +37,8 @@ def apart(table: pa.Table, parts: Sequence[Part]) -> Iterator[tuple[Values, pa.T
         values: list[Any] = []
         for kind in reversed(kinds):
             code, index = divmod(code, len(kind))
-            values.insert(0, kind[index].as_py())
+            value = kind[index].as_py()
+            values.insert(0, int(value) if isinstance(value, Decimal) else value)
         yield tuple(values), table if len(groups) == 1 else table.take(pa.array(np.flatnonzero(places == number)))
 
 
@@ -51,10 +53,15 @@ def _valued(table: pa.Table, part: Part) -> pa.Array:
         moments = (array if pa.types.is_date32(kind) else array.cast(pa.timestamp("us"))).to_numpy(zero_copy_only=False)
         numbers = moments.astype(f"datetime64[{_UNITS[part.unit]}]").astype(np.int64)
         return pa.array(numbers, mask=np.isnat(moments))
-    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32, pa.types.is_boolean)
+    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32, pa.types.is_boolean, _is_whole)
     if part.unit or not any(fits(kind) for fits in plain):
         raise SchemaConflict(
             f"into.partition_by: {part}: the column is {kind}",
             "divide by text, whole numbers, dates or true and false; or by year, month, day or hour of an instant",
         )
     return array.cast(pa.int32()) if pa.types.is_date32(kind) else array
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    """Return whether the values are whole numbers: Iceberg and Delta store UBIGINT as DECIMAL(20,0)."""
+    return bool(pa.types.is_decimal(kind) and kind.scale == 0)

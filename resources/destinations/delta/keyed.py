@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -19,11 +19,11 @@ from pyroaring import BitMap64
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, SchemaConflict
 from resources.destinations.delta import deletion_vectors as vectors
-from resources.destinations.delta.live_files import as_micros, is_inside, live_adds
+from resources.destinations.delta.live_files import is_inside, live_adds
 from resources.destinations.delta.log import DeltaState, entry_name
 from resources.destinations.delta.table_metadata import Table
 from resources.destinations.delta.types import arrow
-from resources.destinations.lakehouse.chosen_rows import chosen_rows
+from resources.destinations.lakehouse.chosen_rows import as_micros, chosen_rows
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
@@ -108,16 +108,22 @@ class DeltaKeys:
     def blocks(self, state: DeltaState, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
         """Read all rows of a file in order; see `Deleting.blocks`."""
         with self._folder.opened(unquote(file.path)) as stream, as_micros(stream) as source:
-            found = source.iter_batches(columns=_there(source, names))
-            yield from self._completed(state, file, names, found)
+            there = _there(source, names, file.path)
+            yield from self._completed(state, file, names, there, source.iter_batches(columns=list(there.values())))
 
     def rows_at(self, state: DeltaState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
         """Read single rows of a file; see `Deleting.rows_at`."""
         with self._folder.opened(unquote(file.path)) as stream, as_micros(stream) as source:
-            yield from self._completed(state, file, names, chosen_rows(source, _there(source, names), places))
+            there = _there(source, names, file.path)
+            yield from self._completed(state, file, names, there, chosen_rows(source, list(there.values()), places))
 
     def _completed(
-        self, state: DeltaState, file: LiveFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+        self,
+        state: DeltaState,
+        file: LiveFile,
+        names: Sequence[str],
+        there: Mapping[str, str],
+        batches: Iterator[pa.RecordBatch],
     ) -> Iterator[pa.Table]:
         """Add the columns that a file lacks: partition values, else NULL."""
         kinds = {field["name"]: arrow(field["type"]) for field in state.about.fields}
@@ -125,9 +131,9 @@ class DeltaKeys:
         if not values and set(names) & set(state.about.partitions):
             values = self._adds(state)[file.path]["partitionValues"]
         for batch in batches:
-            there = set(batch.schema.names)
             columns = [
-                batch.column(name) if name in there else _constant(values.get(name), kinds[name], len(batch)) for name in names
+                batch.column(there[name]) if name in there else _constant(values.get(name), kinds[name], len(batch))
+                for name in names
             ]
             yield pa.table(columns, names=list(names)) if names else pa.table({"": pa.nulls(len(batch))})
 
@@ -179,8 +185,23 @@ class DeltaKeys:
         return Changes(rows, new, old, [file.add["path"] for file in changed if file.vector is None])
 
 
-def _there(source: pq.ParquetFile, names: Sequence[str]) -> list[str]:
-    return sorted(set(names) & set(source.schema_arrow.names))
+def _there(source: pq.ParquetFile, names: Sequence[str], path: str) -> dict[str, str]:
+    """Return the columns that a file has: its own spelling by the table's. Delta ignores the case of names.
+
+    Raises:
+        DestinationError: two columns of the file differ by case only.
+    """
+    folded, there = dict[str, list[str]](), dict[str, str]()
+    for name in source.schema_arrow.names:
+        folded.setdefault(name.lower(), []).append(name)
+    for name in names:
+        if len(found := folded.get(name.lower(), [])) > 1:
+            raise DestinationError(
+                f"{path}: columns {' and '.join(found)} differ by case only", "write the file with one of them"
+            )
+        if found:
+            there[name] = found[0]
+    return there
 
 
 def _constant(value: str | None, kind: pa.DataType, count: int) -> pa.Array:

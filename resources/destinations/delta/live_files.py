@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ from kpipe.errors import DestinationError
 from resources.destinations.delta.log import entry_name
 from resources.destinations.lakehouse.folder import Folder
 
-__all__ = ["KEPT", "as_micros", "is_inside", "live_adds"]
+__all__ = ["KEPT", "is_inside", "live_adds"]
 
 _LOG = "_delta_log"
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")  # an absolute path, or a URL, such as `file:/data`
@@ -25,14 +25,6 @@ KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "deletio
 def is_inside(path: str) -> bool:
     """Return whether a file is in the table's folder, by its path in the log."""
     return _ELSEWHERE.match(path) is None
-
-
-def as_micros(stream: BinaryIO) -> pq.ParquetFile:
-    """Open a file of rows; times that Spark has written as INT96 are read in µs, as Delta defines them.
-
-    In Arrow's default, ns, times outside of 1677 to 2262 silently become others.
-    """
-    return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
 
 
 def live_adds(folder: Folder, version: int) -> dict[str, dict[str, Any]]:

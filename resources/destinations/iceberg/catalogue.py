@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
 )  # fmt: skip
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
@@ -96,6 +97,19 @@ class _Sql(_Ours, SqlCatalog):
         # pyiceberg reads metadata with the catalogue's properties. Renew them: credentials of roles expire.
         self.properties = {**self.properties, **file_io(self.folder).properties}
         return super()._convert_orm_to_iceberg(orm_table)
+
+    def _update_and_stage_table(
+        self, current_table: Table | None, table_identifier: Any, requirements: Any, updates: Sequence[TableUpdate]
+    ) -> Any:
+        """Reject the removal of snapshots that have a branch or a tag, which pyiceberg would remove with them.
+
+        No other commit comes in between: the metadata that is read here is replaced by compare-and-swap.
+        """
+        refs = current_table.metadata.refs if current_table is not None else {}
+        removed = {number for item in updates if isinstance(item, RemoveSnapshotsUpdate) for number in item.snapshot_ids}
+        if kept := sorted(name for name, ref in refs.items() if ref.snapshot_id in removed):
+            raise CommitFailedException(f"a snapshot to remove has the branch or tag {kept[0]}")
+        return super()._update_and_stage_table(current_table, table_identifier, requirements, tuple(updates))
 
     def _connected(self) -> Any:
         assert self._server is not None

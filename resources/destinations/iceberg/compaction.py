@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import data_entry, location, name_columns
 from resources.destinations.iceberg.keyed import IcebergKeys
+from resources.destinations.iceberg.partitions import values_of
 from resources.destinations.iceberg.position_deletes import data_file
 from resources.destinations.iceberg.replaced_files import Replacement
 from resources.destinations.iceberg.state import KEY, IcebergState, copied
@@ -54,7 +55,7 @@ class IcebergCompaction(IcebergKeys):
             spec = manifest.partition_spec_id
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 file, seq = entry.data_file, int(entry.sequence_number or 0)
-                values = tuple(file.partition[at] for at in range(len(file.partition)))
+                values = values_of(file.partition)
                 is_ours = spec == meta.default_spec_id and file.file_format == FileFormat.PARQUET
                 if file.content == DataFileContent.DATA:
                     live = LiveFile(file.file_path, file.record_count, seq, spec, values)
@@ -101,7 +102,7 @@ class IcebergCompaction(IcebergKeys):
         name_columns(change)
         removed = [file.path for item in rewritten for file in item.sources] + [item.name for item in merged]
         summary = {**{f"{KEY}{name}": value for name, value in state.pointers.items()}, _MARK: mark}
-        made = [data_file(item, location(self._data, item.name)) for item in deletes]
+        made = [data_file(change.table_metadata, item, location(self._data, item.name)) for item in deletes]
         with Replacement(change, removed, made, summary) as producer:
             for file in (file for item in rewritten for file in item.brought):
                 with self._data.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
@@ -23,10 +22,9 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Transaction
-from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IcebergType
 
 from kpipe.errors import DestinationError, SchemaConflict
+from resources.destinations.iceberg.partitions import record_of
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
 from resources.destinations.iceberg.replaced_files import Emptied, Removal
 from resources.destinations.lakehouse.data_files import Brought
@@ -61,7 +59,7 @@ def append(
     """
     name_columns(change)
     rows = [file for file in files if isinstance(file, Brought)]
-    deletes = [data_file(file, location(folder, file.name)) for file in files if isinstance(file, Deletes)]
+    deletes = [data_file(change.table_metadata, file, location(folder, file.name)) for file in files if isinstance(file, Deletes)]
     made: Any = change._append_snapshot_producer(summary, branch=branch)
     removed = [file.path for file in files if isinstance(file, Emptied)]
     if removed:
@@ -108,8 +106,7 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
         SchemaConflict: a partition value is outside of years 1 to 9999.
     """
     table = change.table_metadata
-    kinds = [field.field_type for field in table.spec().partition_type(table.schema()).fields]
-    partition = Record(*map(_stored, kinds, file.values))
+    partition = record_of(table, table.default_spec_id, file.values)
     try:
         table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written
     except (OverflowError, ValueError) as error:
@@ -135,11 +132,6 @@ def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.Parqu
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-
-
-def _stored(kind: IcebergType, value: Any) -> Any:
-    """Return a partition value as pyiceberg writes it: a UBIGINT is stored as DECIMAL(20,0)."""
-    return Decimal(value) if isinstance(kind, DecimalType) and isinstance(value, int) else value
 
 
 class _Shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,16 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _get_column_projection_values, _to_requested_schema, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import prune_columns
-from pyiceberg.table import FileScanTask
-from pyiceberg.typedef import Record
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from resources.destinations.iceberg.data_files import location
+from resources.destinations.iceberg.partitions import record_of, values_of
 from resources.destinations.iceberg.position_deletes import Deletes, write
 from resources.destinations.iceberg.replaced_files import Emptied
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.types import arrow_schema
-from resources.destinations.lakehouse.chosen_rows import chosen_rows
+from resources.destinations.lakehouse.chosen_rows import as_micros, chosen_rows
 from resources.destinations.lakehouse.data_files import Brought, bring_blocks
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import Changes, Live, LiveFile, Version
@@ -68,7 +67,7 @@ class IcebergKeys:
                 if file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET:
                     deletes[file.file_path] = seq
                 elif file.content == DataFileContent.DATA:
-                    values = tuple(file.partition[at] for at in range(len(file.partition)))
+                    values = values_of(file.partition)
                     self._check(values)
                     files.append(LiveFile(file.file_path, file.record_count, seq, manifest.partition_spec_id, values))
                 else:
@@ -88,43 +87,15 @@ class IcebergKeys:
                 )
 
     def blocks(self, state: IcebergState, file: LiveFile, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Read all rows of a file in order; see `Deleting.blocks`. Columns are found as pyiceberg's scan finds them."""
-        table = state.table
+        """Read all rows of a file in order; see `Deleting.blocks`."""
         if not names:
             yield pa.table({"": pa.nulls(file.rows)})
             return
-        found = _entry(file)
-        wanted = table.scan(selected_fields=tuple(names)).projection()
-        reader = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
-        for batch in reader._record_batches_from_scan_tasks_and_deletes(
-            [FileScanTask(found)], {}
-        ):  # the public one reads it whole
-            yield pa.Table.from_batches([batch])
+        yield from _mapped(state, file, names, lambda source, columns: source.iter_batches(_ROWS, columns=columns))
 
     def rows_at(self, state: IcebergState, file: LiveFile, names: Sequence[str], places: np.ndarray) -> Iterator[pa.Table]:
-        """Read single rows of a file; see `Deleting.rows_at`.
-
-        pyiceberg reads whole files, and 131,072 rows at once. This maps columns as its scan does, with its functions.
-        """
-        meta, io, entry = state.table.metadata, state.table.io, _entry(file)
-        wanted = state.table.scan(selected_fields=tuple(names)).projection()
-        ids = ArrowScan(meta, io, wanted, AlwaysTrue())._projected_field_ids
-        short = meta.format_version <= 2  # such tables have no nanoseconds
-        with io.new_input(file.path).open() as stream, pq.ParquetFile(stream) as source:
-            kinds, mapping = source.schema_arrow, meta.name_mapping()
-            has = pyarrow_to_schema(kinds, mapping, downcast_ns_timestamp_to_us=short, format_version=meta.format_version)
-            constants = _get_column_projection_values(entry, wanted, meta.schema(), meta.specs().get(file.spec), has.field_ids)
-            read = prune_columns(has, ids, select_full_types=False)
-            for batch in chosen_rows(source, [column.name for column in read.columns], places):
-                mapped = _to_requested_schema(
-                    wanted,
-                    read,
-                    batch,
-                    downcast_ns_timestamp_to_us=short,
-                    projected_missing_fields=constants,
-                    allow_timestamp_tz_mismatch=True,
-                )
-                yield pa.Table.from_batches([mapped])
+        """Read single rows of a file; see `Deleting.rows_at`."""
+        yield from _mapped(state, file, names, lambda source, columns: chosen_rows(source, columns, places))
 
     def positions(self, state: IcebergState, path: str) -> Iterator[pa.Table]:
         """Read a file of position deletes; see `Deleting.positions`."""
@@ -168,12 +139,50 @@ class IcebergKeys:
         return Changes(rows, deletes, ended, removed)
 
 
-def _entry(file: LiveFile) -> DataFile:
+def _mapped(
+    state: IcebergState,
+    file: LiveFile,
+    names: Sequence[str],
+    read: Callable[[pq.ParquetFile, list[str]], Iterator[pa.RecordBatch]],
+) -> Iterator[pa.Table]:
+    """Read rows of a file, and map its columns as pyiceberg's scan does, with its functions.
+
+    The scan itself reads whole files, 131,072 rows at once, and changes times that are stored as INT96; see `as_micros`.
+
+    Args:
+        state: of the table.
+        file: the file.
+        names: columns of the table.
+        read: reads those columns of the open file that it has.
+    """
+    meta, io = state.table.metadata, state.table.io
+    wanted = state.table.scan(selected_fields=tuple(names)).projection()
+    ids = ArrowScan(meta, io, wanted, AlwaysTrue())._projected_field_ids
+    short = meta.format_version <= 2  # such tables have no nanoseconds
+    with io.new_input(file.path).open() as stream, as_micros(stream) as source:
+        kinds, mapping = source.schema_arrow, meta.name_mapping()
+        has = pyarrow_to_schema(kinds, mapping, downcast_ns_timestamp_to_us=short, format_version=meta.format_version)
+        spec = meta.specs().get(file.spec)
+        constants = _get_column_projection_values(_entry(state, file), wanted, meta.schema(), spec, has.field_ids)
+        pruned = prune_columns(has, ids, select_full_types=False)
+        for batch in read(source, [column.name for column in pruned.columns]):
+            mapped = _to_requested_schema(
+                wanted,
+                pruned,
+                batch,
+                downcast_ns_timestamp_to_us=short,
+                projected_missing_fields=constants,
+                allow_timestamp_tz_mismatch=True,
+            )
+            yield pa.Table.from_batches([mapped])
+
+
+def _entry(state: IcebergState, file: LiveFile) -> DataFile:
     found = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=FileFormat.PARQUET,
-        partition=Record(*file.values),
+        partition=record_of(state.table.metadata, file.spec, file.values),
         record_count=file.rows,
     )
     found.spec_id = file.spec

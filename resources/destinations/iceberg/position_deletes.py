@@ -26,11 +26,13 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _MergeAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.types import LongType, StringType
 
+from resources.destinations.iceberg.partitions import record_of
 from resources.destinations.lakehouse.durable_parquet import durable_writer
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.live_files import LiveFile
@@ -92,13 +94,13 @@ def write(folder: Folder, near: LiveFile, blocks: Iterator[pa.Table]) -> Deletes
     return Deletes(name, size, rows, near.spec, near.values, (first, least), (last, most))
 
 
-def data_file(deletes: Deletes, location: str) -> DataFile:
+def data_file(table: TableMetadata, deletes: Deletes, location: str) -> DataFile:
     """Return the entry of a file of deletes in a manifest. Readers skip it for data files outside of its bounds."""
     made = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=location,
         file_format=FileFormat.PARQUET,
-        partition=Record(*deletes.values),
+        partition=record_of(table, deletes.spec, deletes.values),
         record_count=deletes.rows,
         file_size_in_bytes=deletes.size,
         value_counts={_PATH: deletes.rows, _POSITION: deletes.rows},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
@@ -16,6 +18,7 @@ from resources.destinations.iceberg.compaction import IcebergCompaction
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.transaction import OneAttempt, sending
 from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.table_format import Overtaken
 
 __all__ = ["IcebergRemoval", "expire"]
 
@@ -33,18 +36,23 @@ class IcebergRemoval(IcebergCompaction):
     def expired(self, state: IcebergState, before_ms: int) -> tuple[int, Collection[str]]:
         """Expire snapshots of main; see `Removing.expired`.
 
-        A snapshot's age counts from the commit that superseded it: until then, readers begin with it.
+        A snapshot's age counts from when main left it last: until then, readers begin with it. After a rollback and back, main
+        has left it later than its successor was committed.
         """
         self._check_alone(state)
         meta = state.table.metadata
         named = {ref.snapshot_id for ref in meta.refs.values()}
-        old, snapshot = dict[int, Snapshot](), meta.current_snapshot()
+        left = {entry.snapshot_id: later.timestamp_ms for entry, later in pairwise(meta.snapshot_log)}
+        superseded, snapshot = list[tuple[Snapshot, int]](), meta.current_snapshot()
         while snapshot is not None:
             number = snapshot.parent_snapshot_id
             parent = meta.snapshot_by_id(number) if number is not None else None
-            if parent is not None and snapshot.timestamp_ms < before_ms and parent.snapshot_id not in named:
-                old[parent.snapshot_id] = parent
+            if parent is not None:
+                superseded.append((parent, max(snapshot.timestamp_ms, left.get(parent.snapshot_id, 0))))
             snapshot = parent
+        # Oldest first, up to the first that stays: without those behind it, it would not be an ancestor of main any more.
+        expired = takewhile(lambda item: item[1] < before_ms, reversed(superseded))
+        old = {item.snapshot_id: item for item, _ in expired if item.snapshot_id not in named}
         if not old:
             return 0, ()
         names = self._names(state, old.values())
@@ -54,14 +62,20 @@ class IcebergRemoval(IcebergCompaction):
         return len(old), names
 
     def stored(self) -> Mapping[str, str]:
-        """List data files that kpipe has written, manifests and lists of manifests; see `Removing.stored`."""
-        data = (name for name in self._table.names("data") if name.startswith("kpipe-") and name.endswith(".parquet"))
+        """List data files of kpipe, its temporary files, manifests and lists of manifests; see `Removing.stored`."""
+        found = (name for name in self._table.names("data") if name.startswith("kpipe-") and name.endswith(".parquet"))
+        data = (*found, *self._table.temporary("data"))
         meta = (name for name in self._table.names("metadata") if name.endswith(".avro"))
         return {**{name: f"data/{name}" for name in data}, **{name: f"metadata/{name}" for name in meta}}
 
     def referenced(self, state: IcebergState) -> Collection[str]:
         """Return names of files of all snapshots; see `Removing.referenced`."""
         return self._names(state, state.table.metadata.snapshots)
+
+    def released(self, state: IcebergState, after: int) -> tuple[float, Mapping[str, float]]:
+        """Return nothing: a file that no snapshot has does not come back; see `Removing.released`."""
+        del state, after
+        return 0, {}
 
     def _check_alone(self, state: IcebergState) -> None:
         """Check that no other table has files in the table's folder: the snapshots of this one do not name them.
@@ -100,9 +114,20 @@ class IcebergRemoval(IcebergCompaction):
 
 
 def expire(state: IcebergState, snapshots: Sequence[int]) -> None:
-    """Expire snapshots in one commit, which keeps the references to the pipelines' ledgers."""
-    change, main = OneAttempt(state.table), state.table.metadata.refs.get("main")
-    ExpireSnapshots(change).by_ids(list(snapshots)).commit()
+    """Expire snapshots in one commit, which keeps the references to the pipelines' ledgers.
+
+    The table is loaded again: a catalogue removes a snapshot together with a branch or a tag that another program has set on it
+    since the state was loaded. SQL catalogues of kpipe compare once more in the commit itself; see `_Sql`.
+
+    Raises:
+        Overtaken: a snapshot has a branch or a tag now, or is missing.
+    """
+    table, main = state.table, state.table.metadata.refs.get("main")
+    try:
+        change = OneAttempt(table.catalog.load_table(table.name()))
+        ExpireSnapshots(change).by_ids(list(snapshots)).commit()
+    except (NoSuchTableError, ValueError) as error:
+        raise Overtaken(str(error)) from error
     if main is not None and (copied := state.copied()):
         same: Any = AssertRefSnapshotId  # untyped: its declared field names have hyphens
         change._apply((SetPropertiesUpdate(updates=copied),), (same(ref="main", snapshot_id=main.snapshot_id),))

@@ -282,7 +282,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
             return
         named = {ref.snapshot_id for ref in meta.refs.values()}
         oldest = sorted(meta.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
-        with suppress(*OVERTAKEN, *FAILURES):
+        with suppress(Overtaken, *OVERTAKEN, *FAILURES):
             expire(state, [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named])
 
     def _opened(self) -> Catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -16,6 +17,8 @@ from kpipe.errors import DestinationError
 from resources.durable_files import make_folder, sync
 
 __all__ = ["Folder", "LocalFolder"]
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
 class Folder(Protocol):
@@ -55,6 +58,9 @@ class Folder(Protocol):
     def names(self, name: str) -> list[str]:
         """List the names in a folder, sorted; empty where the folder does not exist."""
 
+    def temporary(self, name: str) -> list[str]:
+        """List the names of temporary files in a folder: those of processes that are writing, or were killed."""
+
     def remove(self, name: str) -> None:
         """Delete a file without references; best effort."""
 
@@ -73,6 +79,10 @@ class Folder(Protocol):
 
     def hide(self, text: str) -> str:
         """Mask the secrets of `options` in a library's text."""
+
+
+def _temporary() -> str:
+    return f".{uuid.uuid4().hex}.tmp"
 
 
 def _file(path: Path) -> BinaryIO:
@@ -130,7 +140,7 @@ class LocalFolder:
     def aside(self) -> Iterator[Path]:
         """Yield a temporary path; the file is deleted afterwards."""
         make_folder(self.path)
-        path = self.path / f".{uuid.uuid4().hex}.tmp"
+        path = self.path / _temporary()
         try:
             yield path
         finally:
@@ -207,7 +217,7 @@ class LocalFolder:
         try:
             goal = self.path / name
             make_folder(goal.parent)
-            aside = goal.with_name(f".{uuid.uuid4().hex}.tmp")
+            aside = goal.with_name(_temporary())
             try:
                 os.link(file, aside)
             except OSError:  # another file system, or a file system without hard links
@@ -233,8 +243,15 @@ class LocalFolder:
 
     def names(self, name: str) -> list[str]:
         """List the names in a folder, sorted; empty where the folder does not exist."""
+        return sorted(entry for entry in self._listed(name) if not entry.startswith("."))
+
+    def temporary(self, name: str) -> list[str]:
+        """List the names of temporary files in a folder; see `Folder`."""
+        return [entry for entry in self._listed(name) if _TEMPORARY.fullmatch(entry)]
+
+    def _listed(self, name: str) -> list[str]:
         try:
-            return sorted(entry for entry in os.listdir(self.path / name) if not entry.startswith("."))
+            return os.listdir(self.path / name)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -248,7 +265,7 @@ class LocalFolder:
     def _whole(self, name: str, data: bytes) -> Path:
         goal = self.path / name
         make_folder(goal.parent)
-        aside = goal.with_name(f".{uuid.uuid4().hex}.tmp")
+        aside = goal.with_name(_temporary())
         with aside.open("xb") as file:
             file.write(data)
             file.flush()

@@ -121,6 +121,10 @@ class BucketFolder:
         except StoreFailed as error:
             raise _failed(error) from None
 
+    def temporary(self, name: str) -> list[str]:
+        """Return nothing: an object has its name from the beginning."""
+        return []
+
     def remove(self, name: str) -> None:
         """Delete an object without references."""
         with suppress(StoreFailed):

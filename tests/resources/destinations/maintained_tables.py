@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kpipe import failpoints
+from kpipe.batch.batch import Commit
 from kpipe.interfaces import Destination
 from kpipe.maintenance.facts import Maintained
 from kpipe.maintenance.plan import Limits
+from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from resources.testing.keyed import RULES, Write, begun, commit_of
+from resources.testing.place import batch
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
 
 PLACES: dict[str, Any] = {"iceberg": IcebergPlace, "delta": DeltaPlace}
@@ -30,6 +34,12 @@ def writes(first: int, ids: Sequence[int]) -> list[Write]:
 def load(place: Any, first: int, ids: Sequence[int], rule: KeyRule = RULE) -> None:
     destination = place.open(rule=rule)
     destination.commit(commit_of(place, destination.ledger()[1], writes(first, ids), rule))
+
+
+def one(place: Any, destination: Destination, at: int, columns: Columns, values: dict[str, Any]) -> Commit:
+    """One write, at this offset."""
+    commit = batch(place, destination.ledger()[1], {0: at + 1}, columns, values)
+    return commit.stored({lane: replace(counts, inserted=0) for lane, counts in commit.counts.items()})
 
 
 def filled(place: Any) -> Destination:

@@ -8,6 +8,7 @@ A file is removed if both are true:
   so long ago, and this run has expired them.
 
 The first observation of each file is noted beside the ledger. So a file that no snapshot has ever had is removed by a later run.
+A file may have had a reference again since then, as after a RESTORE. So the time counts from its last removal from the table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kpipe.failpoints import failpoint
 from resources.destinations.lakehouse.folder import Folder
@@ -52,9 +53,33 @@ class Removing(Table, Protocol):
             DestinationError: metadata cannot be read.
         """
 
+    def released(self, state: Any, after: int) -> tuple[float, Mapping[str, float]]:
+        """Return when commits after a version, up to that of the state, last removed files from the table.
+
+        Returns:
+            The times of files by name, and the time of all others at the latest: seconds since 1970. 0: not in these commits.
+
+        Raises:
+            DestinationError: metadata cannot be read.
+        """
+
     @property
     def files(self) -> Folder:
         """Folder of the paths of `stored`."""
+
+
+class _Note(NamedTuple):
+    """What is known of a file without reference.
+
+    Attributes:
+        since: seconds since 1970 from which its age counts.
+        version: of the table, at which it was first observed.
+        seen: the newest version up to which its removals are known.
+    """
+
+    since: float
+    version: int
+    seen: int
 
 
 @dataclass(frozen=True)
@@ -107,11 +132,11 @@ class Removal:
             return Removed()
         still = set(self._lake.referenced(state))
         known = self._noted()
-        idle = {name: known.get(name, (self._now, state.version)) for name in stored if name not in still}
+        idle = self._aged(state, {name: known.get(name) for name in stored if name not in still})
         gone = {
             name
-            for name, (since, version) in idle.items()
-            if name in names or (state.version > version and self._now - since >= self._retention)
+            for name, note in idle.items()
+            if name in names or (state.version > note.version and self._now - note.since >= self._retention)
         }
         left = {name: value for name, value in idle.items() if name not in gone}
         if left != known:
@@ -123,10 +148,23 @@ class Removal:
             self._note(f"{count} snapshots expired, {len(gone)} files removed")
         return Removed(count, len(gone), len(left))
 
-    def _noted(self) -> dict[str, tuple[float, int]]:
+    def _aged(self, state: Any, idle: Mapping[str, _Note | None]) -> dict[str, _Note]:
+        """Bring the notes of files without reference up to date."""
+        seen = min((note.seen for note in idle.values() if note is not None), default=state.version)
+        others, released = self._lake.released(state, seen)
+        found = dict[str, _Note]()
+        for name, note in idle.items():
+            if note is None:
+                found[name] = _Note(self._now, state.version, state.version)
+            else:
+                last = min(self._now, max(others, released.get(name, 0)))
+                found[name] = _Note(max(note.since, last), note.version, state.version)
+        return found
+
+    def _noted(self) -> dict[str, _Note]:
         data = self._lake.ledger.read(_NOTES)
         try:
             said = json.loads(data) if data else {}
-            return {str(name): (float(since), int(version)) for name, (since, version) in said.items()}
+            return {str(name): _Note(float(since), int(version), int(seen)) for name, (since, version, seen) in said.items()}
         except (ValueError, TypeError, AttributeError):
-            return {}  # damaged: the retention time begins again
+            return {}  # damaged, or of an earlier kpipe: the retention time begins again

@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
 from tests.resources.destinations.lake_place import IcebergPlace
+from tests.resources.destinations.maintained_tables import one
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
@@ -49,12 +49,6 @@ def writes(first: int, ids: Sequence[int], text: str = "t") -> list[Write]:
 
 def load(place: IcebergPlace, destination: Destination, first: int, ids: Sequence[int], rule: KeyRule = RULE) -> None:
     destination.commit(commit_of(place, destination.ledger()[1], writes(first, ids), rule))
-
-
-def one(place: IcebergPlace, destination: Destination, at: int, columns: Columns, values: dict[str, Any]) -> Commit:
-    """One write, at this offset."""
-    commit = batch(place, destination.ledger()[1], {0: at + 1}, columns, values)
-    return commit.stored({lane: replace(counts, inserted=0) for lane, counts in commit.counts.items()})
 
 
 def texts(place: IcebergPlace) -> dict[int, Any]:

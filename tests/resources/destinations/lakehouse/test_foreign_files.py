@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, InvalidPipeline
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
 from resources.destinations import open_destination
 from resources.destinations.delta.keyed import _constant
 from resources.destinations.delta.live_files import is_inside, live_adds
@@ -25,10 +28,11 @@ from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.maintenance.removal import Removal
 from resources.home import Home
+from resources.testing.keyed import begun
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
-from tests.resources.destinations.maintained_tables import SOON, maintained
+from tests.resources.destinations.maintained_tables import PLACES, RULE, SOON, load, maintained, one
 
 HOUR = 3600
 AT = Columns.of({"id": "BIGINT", "at": "TIMESTAMP WITH TIME ZONE"})
@@ -43,22 +47,93 @@ def loaded(place: Any, batches: int, columns: Columns = AT) -> Any:
     return destination
 
 
-def test_times_as_spark_writes_them_stay_the_same(tmp_path: Path) -> None:
+def adopted(place: Any, rows: pa.Table, **how: Any) -> None:
+    """Another program has written a file of rows, and the table has it now."""
+    if isinstance(place, DeltaPlace):
+        path = place.folder / "tweets" / "part-0.parquet"
+        pq.write_table(rows, path, **how)
+        log = place.folder / "tweets" / "_delta_log"
+        version = max(int(file.stem) for file in log.glob("0*.json")) + 1
+        facts = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0, "dataChange": True}
+        (log / f"{version:020}.json").write_text(json.dumps({"add": facts}))
+        return
+    path = place.folder / "default" / "tweets" / "data" / "part-0.parquet"
+    pq.write_table(rows, path, **how)
+    entry = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows.num_rows,
+        file_size_in_bytes=path.stat().st_size,
+        spec_id=0,
+    )
+    change = OneAttempt(place.iceberg())
+    producer: Any = change._append_snapshot_producer({}, branch="main")
+    with producer:
+        producer.append_data_file(entry)
+    change.commit_transaction()
+
+
+def paths(place: Any) -> list[str]:
+    if isinstance(place, DeltaPlace):
+        return list(place.delta().file_uris())
+    return [task.file.file_path.removeprefix("file://") for task in place.iceberg().scan().plan_files()]
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_times_as_spark_writes_them_stay_the_same(tmp_path: Path, kind: str) -> None:
     """Spark's default for timestamps is INT96. Arrow reads it in ns, where year 9999 silently is another one."""
-    place = DeltaPlace(tmp_path)
+    place = PLACES[kind](tmp_path)
     destination = loaded(place, 3)
     rows = pa.table({"id": [7] * len(FAR), "at": pa.array(FAR, pa.timestamp("us", "UTC"))})
-    path = place.folder / "tweets" / "part-0.parquet"
-    pq.write_table(rows, path, use_deprecated_int96_timestamps=True)
-    log = place.folder / "tweets" / "_delta_log"
-    version = max(int(file.stem) for file in log.glob("0*.json")) + 1
-    facts = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0, "dataChange": True}
-    (log / f"{version:020}.json").write_text(json.dumps({"add": facts}))
+    adopted(place, rows, use_deprecated_int96_timestamps=True)
     assert maintained(place).rewritten == 4
-    (file,) = DeltaTable(str(place.folder / "tweets")).file_uris()
+    (file,) = paths(place)
     found = pq.read_table(file)
     assert found.filter(pa.compute.equal(found["id"], 7))["at"].cast(pa.int64()).to_pylist() == FAR
     destination.commit(batch(place, destination.ledger()[1], {0: 4}, AT, {"id": 4}))
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_an_update_keeps_times_as_spark_writes_them(tmp_path: Path, kind: str) -> None:
+    place, rule = PLACES[kind](tmp_path), KeyRule(("id",), "update")
+    columns = Columns.of({"id": "BIGINT", "at": "TIMESTAMP WITH TIME ZONE", "text": "VARCHAR"})
+    destination = place.open(rule=rule)
+    destination.commit(begin("tweets", [0]))
+    destination.commit(one(place, destination, 0, columns, {"id": 1, "at": 0, "text": "a"}))
+    rows: dict[str, Any] = {"id": range(7, 7 + len(FAR)), "at": pa.array(FAR, pa.timestamp("us", "UTC"))}
+    adopted(place, pa.table(rows), use_deprecated_int96_timestamps=True)
+    for at, number in enumerate(rows["id"], 1):
+        destination.commit(
+            one(place, destination, at, Columns.of({"id": "BIGINT", "text": "VARCHAR"}), {"id": number, "text": "b"})
+        )
+    maintained(place)
+    found = pa.concat_tables(map(pq.read_table, paths(place))).sort_by("id")
+    assert found["at"].cast(pa.int64()).to_pylist() == [0, *FAR]
+
+
+def test_names_that_differ_by_case_are_one_column(tmp_path: Path) -> None:
+    """Spark finds the columns of a file whatever their case."""
+    place = DeltaPlace(tmp_path)
+    begun(place, RULE, 1)
+    for number in range(3):
+        load(place, number, [number])
+    adopted(place, pa.table({"ID": [7, 8], "Text": ["x", "y"]}))
+    load(place, 3, [7])
+    assert maintained(place, replace(SOON, delete_ratio=0.1)).rewritten
+    found = pa.concat_tables(map(pq.read_table, paths(place))).sort_by("id")
+    assert found.select(["id", "text"]).to_pylist() == [
+        {"id": number, "text": text} for number, text in ((0, "t0"), (1, "t1"), (2, "t2"), (7, "t3"), (8, "y"))
+    ]
+
+
+def test_two_names_of_one_column_are_refused(tmp_path: Path) -> None:
+    place = DeltaPlace(tmp_path)
+    loaded(place, 3)
+    adopted(place, pa.table({"id": [7], "ID": [8]}))
+    with pytest.raises(DestinationError, match=r"part-0\.parquet: columns id and ID differ by case only"):
+        maintained(place)
 
 
 def test_files_that_a_checkpoint_names_elsewhere_are_not_overlooked(tmp_path: Path) -> None:

@@ -22,15 +22,16 @@ from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Step
 from kpipe.maintenance.plan import Limits
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import Audit, IcebergLake, SQLite
-from resources.destinations.lakehouse import LakeDestination
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.table_partitions import apart
-from resources.testing.place import batch
+from resources.testing.place import batch, begin
 from resources.testing.state import begun, positions, proof
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, killed
+from tests.resources.destinations.maintained_tables import maintained, one
 
 COLUMNS = Columns.of(
     {"id": "BIGINT", "country": "VARCHAR", "ts": "TIMESTAMP WITH TIME ZONE", "d": "DATE", "n": "UTINYINT", "b": "BOOLEAN"}
@@ -44,9 +45,8 @@ COUNTRIES = ["de", None, "é/=&%, ä", "fr"]
 class DividedDelta(DeltaPlace):
     by: Sequence[str] = ("country",)
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        lake = DeltaLake(self.folder / table, tuple(map(part, self.by)))
-        return LakeDestination(lake, table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+    def lake(self, table: str = "tweets") -> DeltaLake:
+        return DeltaLake(self.folder / table, tuple(map(part, self.by)))
 
 
 class DividedIceberg(IcebergPlace):
@@ -201,6 +201,22 @@ def test_divided_by_unsigned_integers_of_64_bits(place: Any, tmp_path: Path) -> 
         assert place.iceberg().scan(row_filter="u = 7").to_arrow()["_kafka_offset"].to_pylist() == [3, 0]
     destination.maintain(Limits(min_input_files=2), tmp_path / "scratch")
     assert [row["u"] for row in place.rows()] == values and proof(place.open()).ok
+
+
+@pytest.mark.parametrize("name", ["replace", "update"])
+def test_rows_in_partitions_of_unsigned_integers_are_replaced(place: Any, name: str) -> None:
+    """Also where the index of keys is lost, and partition values are those of the table's metadata."""
+    rule, columns = KeyRule(("u",), name), Columns.of({"u": "UBIGINT", "text": "VARCHAR"})
+    place.by = ("u",)
+    destination: Any = place.open(rule=rule)
+    destination.commit(begin("tweets", [0]))
+    for at in range(4):
+        if at == 2:
+            (place.staging.parent / "cache" / "tweets" / "index.duckdb").unlink()
+        destination.commit(one(place, destination, at, columns, {"u": 2**64 - 1 - at // 3, "text": f"t{at}"}))
+    maintained(place, Limits(min_input_files=2, delete_ratio=0.1))
+    destination.commit(one(place, destination, 4, columns, {"u": 2**64 - 1, "text": "t4"}))
+    assert sorted(row["text"] for row in place.rows()) == ["t3", "t4"] and proof(destination).ok
 
 
 @pytest.mark.parametrize("point", ["commit.data", "commit.before", "commit.after"])

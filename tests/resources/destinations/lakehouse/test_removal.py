@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,15 +15,19 @@ import pytest
 from kpipe import failpoints
 from kpipe.errors import AuditFailed
 from kpipe.maintenance.plan import Limits
-from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite
+from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake, SQLite, removal
+from resources.destinations.iceberg.transaction import OneAttempt
 from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.maintenance import new_files
 from resources.destinations.lakehouse.maintenance.removal import Removal, Removed
 from resources.testing.keyed import Write, begun, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import proof
-from tests.resources.destinations.lake_place import IcebergPlace
-from tests.resources.destinations.maintained_tables import PLACES, RULE, filled, load, maintained
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
+from tests.resources.destinations.maintained_tables import PLACES, RULE, filled, load, maintained, version
 
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
 HOUR = 3600
 
 
@@ -192,3 +200,131 @@ def test_damaged_notes_begin_the_time_again(place: Any, text: str) -> None:
     load(place, 40, [1])
     Removal(lake, 3 * HOUR, lambda _: None, time.time() + HOUR).run()
     assert files <= stored(place)
+
+
+def several(place: IcebergPlace) -> list[int]:
+    """A table with several snapshots; return them."""
+    begun(place, RULE, 1)
+    for at in range(4):
+        load(place, at, [at])
+    return [snapshot.snapshot_id for snapshot in place.iceberg().metadata.snapshots]
+
+
+@pytest.mark.parametrize("target", ["expire", "commit_transaction"])
+def test_a_tag_that_is_set_meanwhile_keeps_its_snapshot(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalogues apply an expiry to their newest metadata, and remove branches and tags with their snapshots."""
+    place = IcebergPlace(tmp_path)
+    old = several(place)[1]
+    owner: Any = removal if target == "expire" else OneAttempt
+    original = getattr(owner, target)
+
+    def tagged(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        with place.iceberg().manage_snapshots() as change:
+            change.create_tag(old, "monthly")
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, target, tagged)
+    assert removed(place, 2).expired == 0
+    assert place.iceberg().metadata.refs["monthly"].snapshot_id == old
+    assert removed(place, 3).expired
+    assert place.iceberg().scan(snapshot_id=old).to_arrow()["text"].to_pylist() == ["t0"]
+
+
+@pytest.mark.parametrize("target", ["expire", "commit_transaction"])
+def test_a_second_removal_of_the_same_snapshots_does_nothing(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, found = IcebergPlace(tmp_path), list[Removed]()
+    several(place)
+    owner: Any = removal if target == "expire" else OneAttempt
+    original = getattr(owner, target)
+
+    def second(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        found.append(removed(place, 2))
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, target, second)
+    assert removed(place, 2).expired == 0 and found[0].expired
+    assert len(contents(place)) == 4
+
+
+def test_files_that_were_restored_meanwhile_wait_again(tmp_path: Path) -> None:
+    """Readers may have opened the table just before the files were replaced for the second time."""
+    place = DeltaPlace(tmp_path)
+    filled(place)
+    before = referenced(place)
+    early = version(place)
+    maintained(place)
+    removed(place, -9)
+    place.delta().restore(early)
+    assert before <= referenced(place)
+    load(place, 40, [1])  # also without a maintenance that sees the restored files
+    maintained(place)
+    assert not before & referenced(place)
+    removed(place, 0.5)
+    assert before <= stored(place)
+    removed(place, 2)
+    assert not before & stored(place) and len(contents(place)) == 31
+
+
+def test_files_wait_again_where_the_log_is_incomplete(tmp_path: Path) -> None:
+    place = DeltaPlace(tmp_path)
+    filled(place)
+    before = referenced(place)
+    maintained(place)
+    removed(place, -9)
+    for number in range(3):
+        load(place, 40 + number, [1])
+    place.delta().create_checkpoint()
+    next((place.folder / "tweets" / "_delta_log").glob(f"*{version(place) - 1}.json")).unlink()
+    removed(place, 0)
+    assert before <= stored(place)
+    removed(place, 2)
+    assert not before & stored(place)
+
+
+def test_a_snapshot_is_kept_after_a_rollback_and_back(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    snapshots = several(place)
+    time.sleep(0.01)
+    before = int(time.time() * 1000)
+    for number in (snapshots[1], snapshots[-1]):
+        with place.iceberg().manage_snapshots() as change:
+            change.set_current_snapshot(number)
+    lake = place.lake()
+    lake.expired(lake.load(), before)
+    assert [snapshot.snapshot_id for snapshot in place.iceberg().metadata.snapshots] == snapshots[1:]
+    lake.expired(lake.load(), int(time.time() * 1000) + 1)
+    assert [snapshot.snapshot_id for snapshot in place.iceberg().metadata.snapshots] == snapshots[-1:]
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed(place: Any) -> None:
+    vars(new_files)["os"] = SimpleNamespace(fsync=_die)
+    maintained(place)
+
+
+def test_temporary_files_of_killed_processes_are_removed(place: Any) -> None:
+    destination = filled(place)
+    before = contents(place)
+    process = _processes.Process(target=_killed, args=(place,))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    folder = place.folder / ("default/tweets" if isinstance(place, IcebergPlace) else "tweets")
+    if isinstance(place, DeltaPlace):
+        (folder / "_delta_log" / f".{'a' * 32}.tmp").write_text("{}")  # killed in a commit
+    (folder / ".notes.tmp").write_text("of somebody else")
+    left = {path for path in folder.rglob(".*.tmp") if len(path.name) == 37}
+    assert len(left) == 1 + isinstance(place, DeltaPlace)
+    assert removed(place, 0).waiting
+    load(place, 40, [1])
+    assert all(path.exists() for path in left)
+    removed(place, 9)
+    assert [path.name for path in folder.rglob(".*.tmp")] == [".notes.tmp"]
+    assert len(contents(place)) == len(before) and proof(destination).ok
