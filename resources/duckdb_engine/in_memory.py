@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from kpipe.expressions.json_text import contains
@@ -29,6 +30,7 @@ __all__ = [
     "forget",
     "interrupter",
     "json_valid",
+    "lost",
     "parse_sql",
     "parsed",
     "query",
@@ -232,6 +234,13 @@ def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
     result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
     arrays = [result.column(at).cast(staged_type(kind)) for at, (_, kind) in enumerate(columns)]
     return pa.table(arrays, names=list(columns.names()))
+
+
+def lost(texts: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> list[int]:
+    """Return the rows whose text is not NULL while its value is: `parsed` could not convert it."""
+    if values.null_count == texts.null_count:
+        return []
+    return [int(row) for row in pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(values))).to_pylist()]
 
 
 def parse_sql(column: str, kind: str) -> str:

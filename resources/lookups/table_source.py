@@ -16,8 +16,7 @@ from kpipe.errors import InvalidPipeline, LookupFailed, NotAvailable
 from kpipe.schema.columns import BLOB, VARCHAR, Columns, Type
 from resources.destinations import Home, open_destination
 from resources.destinations.sql.sql_dialect import quote
-from resources.duckdb_engine import in_memory
-from resources.lookups.file_source import chosen, too_large
+from resources.lookups.file_source import chosen, read_texts, too_large
 
 __all__ = ["Asking", "asking", "check_query"]
 
@@ -86,6 +85,8 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
     """Read each value as PostgreSQL's text, which loses nothing and needs no type support of the driver."""
     import psycopg
 
+    from resources.destinations.postgres.types import text
+
     where = f"lookups.{name}: {lookup.describe()}"
     with _errors(where, psycopg.Error), engine.server.session() as session:
         session.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -96,7 +97,7 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
         names = [found.fname(at).decode() for at in range(found.nfields)]
         picked = chosen(where, names, wanted)
         kinds = Columns(tuple((item, _kind(session, where, item, found, names.index(item))) for item in picked))
-        texts = ", ".join(f"{quote(item)}::text" for item in picked)
+        texts = ", ".join(text(quote(item), kind) for item, kind in kinds)
         session.execute(f"DECLARE kpipe_lookup NO SCROLL CURSOR FOR SELECT {texts} FROM {source} AS q WHERE $1::boolean", [True])
         schema = pa.schema([(item, pa.string()) for item in picked])
         parts, size = [schema.empty_table()], 0
@@ -105,7 +106,7 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
             size += parts[-1].nbytes
             if size > lookup.max_mb << 20:
                 raise too_large(name, lookup)
-    return in_memory.parsed(pa.concat_tables(parts), kinds)
+    return read_texts(where, pa.concat_tables(parts), kinds, "change it, or CAST the column in a query: to text, for instance")
 
 
 def _kind(session: Any, where: str, name: str, found: Any, at: int) -> Type:

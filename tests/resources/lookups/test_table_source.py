@@ -13,6 +13,7 @@ import pytest
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, InvalidPipeline, LookupFailed, NotAvailable
+from resources.duckdb_engine import in_memory
 from resources.home import Home
 from resources.lookups.reference_table import Reference
 from resources.lookups.table_source import asking
@@ -113,6 +114,38 @@ def test_a_table_of_postgres_with_its_types(read: Read, pg: Any) -> None:
         "k": 2, "V 1": "a", "n": Decimal("1.50"), "d": date(2026, 11, 21), "at": datetime(2026, 11, 21, 8, tzinfo=timezone.utc),
         "b": True, "j": '{"x": 1}', "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "f": 1e300, "c": "cc",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("column", ["k", "v"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("'NaN'::numeric(10,2)", "v: 'NaN' is not a DECIMAL(10,2)"),
+        ("""'{"a":1,"a":2}'::json""", """v: '{"a":1,"a":2}' is not a JSON"""),
+        ("'294276-12-31'::timestamp", "v: '294276-12-31 00:00:00' is not a TIMESTAMP"),
+        ("'0044-03-15 BC'::date", ("0044-03-15 (BC)",)),
+        ("'0044-03-15 00:00 BC'::timestamptz", ("0044-03-15 (BC) 00:00:00+00",)),
+        ("'0044-03-15 23:59:59.5 BC'::timestamp", ("0044-03-15 (BC) 23:59:59.5",)),
+        ("'20226-07-01'::date", ("20226-07-01",)),
+        ("'-infinity'::date", ("-infinity",)),
+        ("'infinity'::timestamptz", ("infinity",)),
+        ("'infinity'::timestamp", ("infinity",)),
+        ("'24:00'::time", ("24:00:00",)),
+        ("'NaN'::float8", ("nan",)),
+    ],
+)
+def test_a_value_of_postgres_is_read_or_named(read: Read, pg: Any, column: str, value: str, expected: str | tuple[str]) -> None:
+    """A value that became NULL would be missing from rows without an error; as a key, the error would call it NULL."""
+    asked, _ = pg
+    query = f"SELECT 1 AS k, {value} AS v" if column == "v" else f"SELECT {value} AS k, 1 AS v"
+    if isinstance(expected, str):
+        with pytest.raises(InvalidPipeline) as error:
+            read("v", query=query, key="k", **asked)
+        assert error.value.what.endswith(expected.replace("v: ", f"{column}: ", 1)) and error.value.what.startswith("lookups.l: ")
+        return
+    found = read("v", query=query, key="k", **asked).table
+    shown = in_memory.query(f"SELECT CAST({column} AS VARCHAR) AS text FROM block", found)
+    assert shown.column("text").to_pylist() == list(expected)
 
 
 def test_a_query_of_postgres(read: Read, pg: Any) -> None:
