@@ -34,6 +34,7 @@ __all__ = [
     "parse_sql",
     "parsed",
     "query",
+    "text_of",
 ]
 
 
@@ -290,6 +291,11 @@ def _castable(text: str, kind: str) -> str | None:
     where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({is_lossy})"
     rows = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def text_of(value: pa.Scalar) -> str:
+    """Return a value that is not NULL as text, for messages: `as_py` fails on times beyond Python's years 1 to 9999."""
+    return str(evaluated(pa.array([value], value.type), "CAST(v AS VARCHAR)")[0].as_py())
 
 
 def evaluated(values: pa.Array, *expressions: str) -> pa.Array:

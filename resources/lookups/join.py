@@ -10,6 +10,7 @@ import pyarrow as pa
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.lookup_calls import Call
 from kpipe.schema.columns import Columns, Type
+from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.expressions import Assigned, Evaluator, fitted
 from resources.lookups.reference_table import LookupRows, Reference
 
@@ -101,9 +102,13 @@ class _Step:
     def _missing(self, key: pa.Table | None) -> str:
         if key is None:
             return f"{self._call.name}: the lookup has no row for it"
-        values = [column[0].as_py() for column in key.columns]
-        shown = ", ".join("NULL" if value is None else repr(value)[:40] for value in values)
-        return f"{self._call.name}: the lookup has no row for {shown}"
+        return f"{self._call.name}: the lookup has no row for {', '.join(_shown(column[0]) for column in key.columns)}"
+
+
+def _shown(value: pa.Scalar) -> str:
+    if not value.is_valid:
+        return "NULL"
+    return (repr(value.as_py()) if pa.types.is_string(value.type) else in_memory.text_of(value))[:40]
 
 
 def _plain(key: str, kind: Type, inputs: Columns) -> str:

@@ -127,6 +127,34 @@ def test_numbers_of_other_types_match_only_if_they_are_equal(
     assert (found.column(1).to_pylist(), reasons) == (expected, {})
 
 
+@each_case(
+    "kind, value, shown",
+    [
+        ("DATE", 4_000_000, "12921-08-18"),
+        ("DATE", -1_000_000, "0769-02-04 (BC)"),
+        ("DATE", 2**31 - 1, "infinity"),
+        ("DATE", 0, "1970-01-01"),
+        ("TIMESTAMP", 253_402_300_800_000_000, "10000-01-01 00:00:00"),
+        ("TIMESTAMP WITH TIME ZONE", 2**63 - 1, "infinity"),
+        ("TIME", 1, "00:00:00.000001"),
+        ("DECIMAL(10,2)", Decimal("1.50"), "1.50"),
+        ("FLOAT", 0.1, "0.1"),
+        ("BOOLEAN", True, "true"),
+        ("BLOB", b"\x00a", "\\x00a"),
+        ("VARCHAR", "it's", '"it\'s"'),
+        ("BIGINT", None, "NULL"),
+    ],
+)
+def test_a_missing_key_of_every_type_is_in_the_reason(kind: str, value: Any, shown: str) -> None:
+    """Python has no dates beyond the years 1 to 9999."""
+    arrow, columns = staged_type(parse_type(kind)), Columns.of({"id": kind, "n": "BIGINT"})
+    table = pa.table({"id": pa.nulls(0, arrow), "n": pa.nulls(0, pa.int64())})
+    reference = Reference("l", 1, columns, True, Version("", 0, 0), packed(table))
+    join = Join([Call("l(x)", "l", ("x",), ("n",))], {"l": Here(reference)}, Columns.of({"x": kind}))
+    found, reasons = join.apply(pa.table({"x": pa.array([value], arrow)}))
+    assert (found.column(1).to_pylist(), reasons) == ([None], {0: f"l(x): the lookup has no row for {shown}"})
+
+
 def test_nested_values_of_a_row(staged: Staged) -> None:
     rows, _, _ = staged([{"i": 1}, {"i": 2}], set={"x": "n(i).x.y[2]", "all": "n(i).x"})
     assert [(row["x"], row["all"]) for row in rows] == [(2, {"y": [1, 2]}), (None, None)]
