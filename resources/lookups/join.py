@@ -55,8 +55,9 @@ class Join:
             TooManyRows: the values of lookups for several payloads take too much memory together.
         """
         reasons: dict[int, str] = {}
-        if self._steps:
-            copied = _Copied(np.arange(block.num_rows) if payloads is None else payloads)
+        if not self._steps:
+            return block, reasons
+        copied = _Copied(np.arange(block.num_rows) if payloads is None else payloads)
         for step in self._steps:
             block = step.apply(block, reasons, copied)
         return block, reasons

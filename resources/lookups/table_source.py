@@ -23,7 +23,9 @@ __all__ = ["Asking", "asking", "check_query"]
 #: Returns the requested columns of a lookup.
 Asking = Callable[[str, Lookup, Sequence[str]], pa.Table]
 
-_AT_ONCE = 10_000
+# Rows read at once: few at first, then as many as have these bytes by the mean size of those before, at most twice as many.
+_FIRST, _MOST, _BYTES = 100, 10_000, 1 << 22
+_BATCH = 500  # DuckDB has 2,048 rows in memory at once, whose texts a batch copies
 
 
 def asking(pipeline: Pipeline, home: Home) -> Asking:
@@ -72,7 +74,7 @@ def _duckdb(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa
         described = connection.sql(f"SELECT * FROM {source} AS q LIMIT 0")
         picked = chosen(where, list(described.columns), wanted)
         parts, size = [], 0
-        with connection.sql(f"SELECT {', '.join(map(quote, picked))} FROM {source} AS q").to_arrow_reader(_AT_ONCE) as reader:
+        with connection.sql(f"SELECT {', '.join(map(quote, picked))} FROM {source} AS q").to_arrow_reader(_BATCH) as reader:
             for batch in reader:
                 size += batch.nbytes
                 if size > lookup.max_mb << 20:
@@ -100,12 +102,13 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
         texts = ", ".join(text(quote(item), kind) for item, kind in kinds)
         session.execute(f"DECLARE kpipe_lookup NO SCROLL CURSOR FOR SELECT {texts} FROM {source} AS q WHERE $1::boolean", [True])
         schema = pa.schema([(item, pa.string()) for item in picked])
-        parts, size = [schema.empty_table()], 0
-        while rows := session.execute(f"FETCH {_AT_ONCE} FROM kpipe_lookup").fetchall():
+        parts, size, step = [schema.empty_table()], 0, _FIRST
+        while rows := session.execute(f"FETCH {step} FROM kpipe_lookup").fetchall():
             parts.append(pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema))
             size += parts[-1].nbytes
             if size > lookup.max_mb << 20:
                 raise too_large(name, lookup)
+            step = max(1, min(2 * step, _MOST, _BYTES * len(rows) // max(1, parts[-1].nbytes)))
     return read_texts(where, pa.concat_tables(parts), kinds, "change it, or CAST the column in a query: to text, for instance")
 
 

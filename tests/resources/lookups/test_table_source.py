@@ -13,6 +13,7 @@ import pytest
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, InvalidPipeline, LookupFailed, NotAvailable
+from resources.destinations.postgres.connection import Session
 from resources.duckdb_engine import in_memory
 from resources.home import Home
 from resources.lookups.reference_table import Reference
@@ -178,6 +179,27 @@ def test_what_postgres_is_not_asked(read: Read, pg: Any, postgres: PostgresServe
     with pytest.raises(InvalidPipeline, match=words):
         read("v", key="k", **fields, **asked)
     assert postgres.sql(f"SELECT count(*) FROM {schema}.dims") == [(2,)]
+
+
+def test_large_rows_of_postgres_are_read_in_small_steps(read: Read, pg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is compared after each step, so the size of a step depends on that of the rows."""
+    asked, _ = pg
+    steps = list[int]()
+    execute = Session.execute
+
+    def counted(self: Session, query: Any, *values: Any) -> Any:
+        if str(query).startswith("FETCH "):
+            steps.append(int(str(query).split()[1]))
+        return execute(self, query, *values)
+
+    monkeypatch.setattr(Session, "execute", counted)
+    small = read("v", query="SELECT n AS k, 'x' AS v FROM generate_series(1, 30000) AS n", key="k", **asked)
+    assert len(small.table) == 30_000 and steps == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]
+    steps.clear()
+    large = "SELECT n AS k, repeat('x', CASE WHEN n > 300 THEN 100000 ELSE 1 END) AS v FROM generate_series(1, 5000) AS n"
+    with pytest.raises(InvalidPipeline, match="larger than 60 MiB"):
+        read("v", query=large, key="k", max_mb=60, **asked)
+    assert steps[:3] == [100, 200, 400] and max(steps[3:]) <= 42
 
 
 def test_a_query_that_takes_too_long_is_worth_another_try(read: Read, pg: Any) -> None:
