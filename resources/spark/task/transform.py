@@ -184,7 +184,7 @@ def payloads(
         seconds: maximum time of the run; None: it may take any time while it reads or writes.
 
     Raises:
-        TransformFailed: the program failed, or wrote more lines than its mode allows; fewer are no error here.
+        TransformFailed: the program failed, or wrote more lines than its mode allows. Fewer lines are accepted.
     """
     assert job.program is not None
     where, feed = f"{piece.source} {piece.range}", Feed(job, piece, reader, _Nowhere(), without)
