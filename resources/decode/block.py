@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -129,6 +130,22 @@ class Decoded:
     keys: pa.Table | None = None
     stops: Sequence[tuple[int, str, str]] = ()
     found: Columns = field(default_factory=Columns)
+
+    def part(self, start: int, end: int) -> Decoded:
+        """Return the payloads `[start, end)`; rows are not copied."""
+        first, last = (start, end) if self.kept is None else (bisect_left(self.kept, start), bisect_left(self.kept, end))
+        deletes = bisect_left(self.deleted, start), bisect_left(self.deleted, end)
+        return replace(
+            self,
+            table=self.table.slice(first, last - first),
+            rows=last - first,
+            kept=None if self.kept is None else [index - start for index in self.kept[first:last]],
+            rejects=[(index - start, why) for index, why in self.rejects if start <= index < end],
+            refused=[(index - start, why) for index, why in self.refused if start <= index < end],
+            deleted=[index - start for index in self.deleted[slice(*deletes)]],
+            keys=None if self.keys is None else self.keys.slice(deletes[0], deletes[1] - deletes[0]),
+            stops=[(index - start, why, hint) for index, why, hint in self.stops if start <= index < end],
+        )
 
 
 class TooManyRows(Exception):

@@ -68,8 +68,8 @@ class Texts:
             parsed = in_memory.parsed(pa.table([decoded[name] for name, _ in others], names=list(slow.names())), slow)
             for name, kind in others:
                 done[name] = parsed.column(name).combine_chunks()
-                if done[name].null_count > decoded[name].null_count:
-                    _add_reasons(decoded[name], done[name], name, kind, reasons)
+                for row in in_memory.lost(decoded[name], done[name]):
+                    reasons.setdefault(row, _reason(name, decoded[name][row].as_py(), kind))
         arrays = [done[name] for name in self.columns.names()]
         return pa.table(arrays, names=list(self.columns.names())), reasons, Columns(tuple(new))
 
@@ -120,11 +120,6 @@ def _fast(column: pa.Array, kind: Type) -> pa.Array | None:
         return column.cast(staged_type(kind))
     except pa.ArrowInvalid:
         return None
-
-
-def _add_reasons(texts: pa.Array, values: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> None:
-    for row in pc.indices_nonzero(pc.and_(texts.is_valid(), values.is_null())).to_pylist():
-        reasons.setdefault(row, _reason(name, texts[row].as_py(), kind))
 
 
 def _reason(name: str, text: str, kind: Type) -> str:

@@ -323,8 +323,8 @@ def _printable(scalar: pa.Scalar) -> Any:
     """Return a value as reasons quote it."""
     if pa.types.is_nested(scalar.type):  # only its type is quoted
         return [] if pa.types.is_list(scalar.type) else {}
-    if pa.types.is_date(scalar.type) or pa.types.is_timestamp(scalar.type):  # Python's dates end with the year 9999
-        return in_memory.evaluated(pa.array([scalar]), "CAST(v AS VARCHAR)")[0].as_py()
+    if scalar.is_valid and (pa.types.is_date(scalar.type) or pa.types.is_timestamp(scalar.type)):
+        return in_memory.text_of(scalar)
     value = scalar.as_py()
     if isinstance(value, float) and not isfinite(value):
         return str(value)

@@ -1,4 +1,4 @@
-"""Limit the bytes of columns that are repeated, where a record gives several rows."""
+"""Limit the bytes of values that are repeated, where a record gives several rows or several records match a lookup's row."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["MOST_BYTES", "MOST_CELLS", "copies", "repeated_too_often"]
+from resources.decode.block import TooManyRows
+from resources.duckdb_engine.arrow_types import entries
+
+__all__ = ["MOST_BYTES", "MOST_CELLS", "copies", "crowded", "repeated_too_often", "sizes"]
 
 #: Most bytes of all copies of one record's values. A record of 1 MB may have a million items.
 MOST_BYTES = 1 << 26
@@ -56,3 +60,39 @@ def copies(values: pa.Table | pa.StructArray, counts: Counts) -> int:
         return whole
     middle = len(counts) // 2
     return copies(values.slice(0, middle), counts[:middle]) + copies(values.slice(middle), counts[middle:])
+
+
+def sizes(array: pa.Array) -> Counts:
+    """Return about how many bytes a copy of each value takes."""
+    if pa.types.is_map(array.type):
+        array = entries(array)
+    if pa.types.is_list(array.type):
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64))
+        inner = np.concatenate(([0], np.cumsum(sizes(pc.list_flatten(array)))))
+        return np.diff(inner[np.concatenate(([0], ends))])
+    if pa.types.is_struct(array.type):
+        members = [sizes(pc.struct_field(array, [at])) for at in range(array.type.num_fields)]
+        return np.sum(members, axis=0, dtype=np.int64) if members else np.zeros(len(array), np.int64)
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        return pc.fill_null(pc.binary_length(array), 0).to_numpy().astype(np.int64)
+    return np.full(len(array), 0 if pa.types.is_null(array.type) else -(-array.type.bit_width // 8), np.int64)
+
+
+def crowded(bytes_of_rows: Counts, payloads: Counts) -> dict[int, tuple[int, int]]:
+    """Return the payloads of several rows whose copies take more than `MOST_BYTES`: the number of rows, and their bytes.
+
+    Args:
+        bytes_of_rows: bytes that are copied for each row.
+        payloads: of each row.
+
+    Raises:
+        TooManyRows: those of the other payloads do together.
+    """
+    if bytes_of_rows.sum() <= MOST_BYTES:
+        return {}
+    totals, counts = np.bincount(payloads, bytes_of_rows).astype(np.int64), np.bincount(payloads)
+    bad = (totals > MOST_BYTES) & (counts > 1)
+    rest = totals[~bad]
+    if rest.sum() > MOST_BYTES and np.count_nonzero(rest) > 1:
+        raise TooManyRows
+    return {int(at): (int(counts[at]), int(totals[at])) for at in np.flatnonzero(bad)}

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from kpipe.expressions.json_text import contains
@@ -29,9 +30,11 @@ __all__ = [
     "forget",
     "interrupter",
     "json_valid",
+    "lost",
     "parse_sql",
     "parsed",
     "query",
+    "text_of",
 ]
 
 
@@ -234,6 +237,13 @@ def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
     return pa.table(arrays, names=list(columns.names()))
 
 
+def lost(texts: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> list[int]:
+    """Return the rows whose text is not NULL while its value is: `parsed` could not convert it."""
+    if values.null_count == texts.null_count:
+        return []
+    return [int(row) for row in pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(values))).to_pylist()]
+
+
 def parse_sql(column: str, kind: str) -> str:
     """Return SQL that converts text to a scalar type, in its staged form; NULL for an invalid or inexact value."""
     if kind == "JSON":
@@ -281,6 +291,11 @@ def _castable(text: str, kind: str) -> str | None:
     where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({is_lossy})"
     rows = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def text_of(value: pa.Scalar) -> str:
+    """Return a value that is not NULL as text, for messages: `as_py` fails on times beyond Python's years 1 to 9999."""
+    return str(evaluated(pa.array([value], value.type), "CAST(v AS VARCHAR)")[0].as_py())
 
 
 def evaluated(values: pa.Array, *expressions: str) -> pa.Array:

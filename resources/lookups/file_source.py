@@ -18,7 +18,7 @@ from resources.decode.json.divided import items
 from resources.duckdb_engine import in_memory
 from resources.sources.json_rows import problem_of
 
-__all__ = ["chosen", "too_large", "unpacked"]
+__all__ = ["chosen", "read_texts", "too_large", "unpacked"]
 
 
 def unpacked(name: str, lookup: Lookup, kind: str, data: bytes, wanted: Sequence[str], file: str) -> pa.Table:
@@ -81,6 +81,29 @@ def too_large(name: str, lookup: Lookup) -> InvalidPipeline:
     )
 
 
+def read_texts(where: str, texts: pa.Table, kinds: Columns, hint: str, *, numbered: bool = False) -> pa.Table:
+    """Return the values of columns of text, in staged types.
+
+    Args:
+        where: the lookup, for messages.
+        texts: the columns; null is NULL.
+        kinds: their names and scalar types.
+        hint: of the error.
+        numbered: whether the rows have an order, so that a number finds one.
+
+    Raises:
+        InvalidPipeline: a text is not a value of its column's type, or would become another value.
+    """
+    table = in_memory.parsed(texts, kinds)
+    for at, (name, kind) in enumerate(kinds):
+        rows = in_memory.lost(texts.column(at), table.column(at))
+        if rows:
+            row = f"row {rows[0] + 1:,}: " if numbered else ""
+            value = str(texts.column(at)[rows[0]].as_py())[:40]
+            raise InvalidPipeline(f"{where}: {row}{name}: {value!r} is not a {kind}", hint)
+    return table
+
+
 def _csv(where: str, data: bytes, delimiter: str, wanted: Sequence[str], declared: Columns) -> pa.Table:
     if not data.strip():
         raise InvalidPipeline(f"{where} is empty", "its first line names the columns")
@@ -100,18 +123,7 @@ def _csv(where: str, data: bytes, delimiter: str, wanted: Sequence[str], declare
     kinds = Columns(tuple((name, declared.get(name) or VARCHAR) for name in picked))
     if not any(kind != VARCHAR for _, kind in kinds):
         return texts
-    table = in_memory.parsed(texts, kinds)
-    for at, (name, kind) in enumerate(kinds):
-        lost = [row for row in range(len(texts)) if texts.column(at)[row].is_valid and not table.column(at)[row].is_valid] if (
-            table.column(at).null_count > texts.column(at).null_count
-        ) else []  # fmt: skip
-        if lost:
-            value = str(texts.column(at)[lost[0]].as_py())[:40]
-            raise InvalidPipeline(
-                f"{where}: row {lost[0] + 1:,}: {name}: {value!r} is not a {kind}",
-                "fix it, or declare another type under columns",
-            )
-    return table
+    return read_texts(where, texts, kinds, "fix it, or declare another type under columns", numbered=True)
 
 
 def _json(where: str, data: bytes, wanted: Sequence[str], declared: Columns) -> pa.Table:

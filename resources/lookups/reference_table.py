@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kpipe.definition.lookups import Version
 from kpipe.schema.columns import Columns
+from resources.decode.repeated import sizes
 from resources.duckdb_engine import in_memory
 
 __all__ = ["Here", "LookupRows", "Reference", "packed"]
@@ -66,6 +67,16 @@ class Reference:
         ends = np.flatnonzero(np.append(hashes[1:] != hashes[:-1], True)) if len(hashes) else np.zeros(0, np.int64)
         return hashes, rows, int(np.diff(np.append(-1, ends)).max(initial=0))
 
+    @cached_property
+    def _sizes(self) -> dict[int, np.ndarray[Any, Any]]:
+        return {}
+
+    def sizes(self, column: int) -> np.ndarray[Any, Any]:
+        """Return about how many bytes a copy of each row's value takes."""
+        if column not in self._sizes:
+            self._sizes[column] = sizes(self.table.column(column).combine_chunks())
+        return self._sizes[column]
+
     def find(self, keys: pa.Table) -> pa.Array:
         """Return the row of each key; null without a row, or if a part of the key is NULL.
 
@@ -94,7 +105,7 @@ class Reference:
         return pa.array(rows, mask=rows < 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("table", "_index")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("table", "_index", "_sizes")}
 
 
 def _hashed(keys: pa.Table) -> np.ndarray[Any, Any]:

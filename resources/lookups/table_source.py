@@ -16,15 +16,16 @@ from kpipe.errors import InvalidPipeline, LookupFailed, NotAvailable
 from kpipe.schema.columns import BLOB, VARCHAR, Columns, Type
 from resources.destinations import Home, open_destination
 from resources.destinations.sql.sql_dialect import quote
-from resources.duckdb_engine import in_memory
-from resources.lookups.file_source import chosen, too_large
+from resources.lookups.file_source import chosen, read_texts, too_large
 
 __all__ = ["Asking", "asking", "check_query"]
 
 #: Returns the requested columns of a lookup.
 Asking = Callable[[str, Lookup, Sequence[str]], pa.Table]
 
-_AT_ONCE = 10_000
+# Rows read at once: few at first, then as many as have these bytes by the mean size of those before, at most twice as many.
+_FIRST, _MOST, _BYTES = 100, 10_000, 1 << 22
+_BATCH = 500  # DuckDB has 2,048 rows in memory at once, whose texts a batch copies
 
 
 def asking(pipeline: Pipeline, home: Home) -> Asking:
@@ -73,7 +74,7 @@ def _duckdb(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa
         described = connection.sql(f"SELECT * FROM {source} AS q LIMIT 0")
         picked = chosen(where, list(described.columns), wanted)
         parts, size = [], 0
-        with connection.sql(f"SELECT {', '.join(map(quote, picked))} FROM {source} AS q").to_arrow_reader(_AT_ONCE) as reader:
+        with connection.sql(f"SELECT {', '.join(map(quote, picked))} FROM {source} AS q").to_arrow_reader(_BATCH) as reader:
             for batch in reader:
                 size += batch.nbytes
                 if size > lookup.max_mb << 20:
@@ -86,6 +87,8 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
     """Read each value as PostgreSQL's text, which loses nothing and needs no type support of the driver."""
     import psycopg
 
+    from resources.destinations.postgres.types import text
+
     where = f"lookups.{name}: {lookup.describe()}"
     with _errors(where, psycopg.Error), engine.server.session() as session:
         session.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -96,16 +99,17 @@ def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> 
         names = [found.fname(at).decode() for at in range(found.nfields)]
         picked = chosen(where, names, wanted)
         kinds = Columns(tuple((item, _kind(session, where, item, found, names.index(item))) for item in picked))
-        texts = ", ".join(f"{quote(item)}::text" for item in picked)
+        texts = ", ".join(text(quote(item), kind) for item, kind in kinds)
         session.execute(f"DECLARE kpipe_lookup NO SCROLL CURSOR FOR SELECT {texts} FROM {source} AS q WHERE $1::boolean", [True])
         schema = pa.schema([(item, pa.string()) for item in picked])
-        parts, size = [schema.empty_table()], 0
-        while rows := session.execute(f"FETCH {_AT_ONCE} FROM kpipe_lookup").fetchall():
+        parts, size, step = [schema.empty_table()], 0, _FIRST
+        while rows := session.execute(f"FETCH {step} FROM kpipe_lookup").fetchall():
             parts.append(pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema))
             size += parts[-1].nbytes
             if size > lookup.max_mb << 20:
                 raise too_large(name, lookup)
-    return in_memory.parsed(pa.concat_tables(parts), kinds)
+            step = max(1, min(2 * step, _MOST, _BYTES * len(rows) // max(1, parts[-1].nbytes)))
+    return read_texts(where, pa.concat_tables(parts), kinds, "change it, or CAST the column in a query: to text, for instance")
 
 
 def _kind(session: Any, where: str, name: str, found: Any, at: int) -> Type:

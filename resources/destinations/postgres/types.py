@@ -7,7 +7,7 @@ import re
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import ListOf, MapOf, Scalar, Struct, Type, parse_type
 
-__all__ = ["kpipe_type", "note", "sql_type"]
+__all__ = ["kpipe_type", "note", "sql_type", "text"]
 
 _SAME = {
     "BOOLEAN": "boolean", "SMALLINT": "smallint", "INTEGER": "integer", "BIGINT": "bigint", "FLOAT": "real",
@@ -21,6 +21,7 @@ _WIDER = {
 }  # fmt: skip
 _BACK = {**{there: here for here, there in _SAME.items()}, "json": "JSON", "character varying": "VARCHAR"}
 _NOTE = "kpipe: "
+_DATED = {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 
 
 def sql_type(kind: Type) -> str:
@@ -46,6 +47,17 @@ def kpipe_type(found: str, comment: str | None) -> Type | None:
         if sql_type(noted) == found:
             return noted
     return _plainly(found)
+
+
+def text(value: str, kind: Type) -> str:
+    """Return SQL of a value's text as DuckDB reads it: PostgreSQL writes BC after the time, DuckDB (BC) after the date.
+
+    Args:
+        value: SQL of the value.
+        kind: kpipe's type of it.
+    """
+    dated = isinstance(kind, Scalar) and kind.name in _DATED
+    return rf"regexp_replace({value}::text, '^([^ ]+)(.*) BC$', '\1 (BC)\2')" if dated else f"{value}::text"
 
 
 def _plainly(found: str) -> Type | None:

@@ -10,7 +10,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.postgres import target_table, text_lengths
+from resources.destinations.postgres import target_table, text_lengths, types
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.merge_staging import EPOCHS, FATES, FOLDED, MARKS, ROWS, TOUCHED, WRITES
 from resources.destinations.sql import csv_copy
@@ -44,10 +44,7 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
 
 
 def _shown(value: str, kind: Type) -> str:
-    if kind == Scalar("BLOB"):
-        return f"encode({value}, 'hex')"
-    dated = isinstance(kind, Scalar) and kind.name in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-    return rf"regexp_replace({value}::text, '^([^ ]+)(.*) BC$', '\1 (BC)\2')" if dated else f"{value}::text"
+    return f"encode({value}, 'hex')" if kind == Scalar("BLOB") else types.text(value, kind)
 
 
 def _put(session: Session, reader: Any, table: str, columns: Columns, source: str) -> None:

@@ -27,6 +27,8 @@ _LENGTH = 8
 _LOOKED_AT = 1 << 16
 _RECORDS = 8
 _PATIENCE_S = 10.0
+# Lines and bytes of output that are compared, and the time of a program that writes without end.
+_MOST_LINES, _MOST_BYTES, _MOST_S = 1000, 1 << 20, 60.0
 
 
 def check_framing(job: JobSpec, piece: Piece, without: Mapping[int, str]) -> None:
@@ -76,11 +78,11 @@ def _text(job: JobSpec, piece: Piece) -> bytes:
 
 
 def _lines(job: JobSpec, piece: Piece, without: Mapping[int, str]) -> list[bytes] | None:
-    """Return lines that the program writes for the records, or None if it fails."""
+    """Return the first lines that the program writes for the records, or None if it fails."""
     assert job.program is not None
     patient = replace(job.program, idle_timeout_s=min(job.program.idle_timeout_s, _PATIENCE_S))
     try:
         with job.reader(piece) as reader:
-            return payloads(replace(job, program=patient), piece, reader, without)
+            return payloads(replace(job, program=patient), piece, reader, without, _MOST_LINES, _MOST_BYTES, _MOST_S)
     except TransformFailed:
         return None

@@ -108,6 +108,9 @@ class Selector:
         Args:
             decoded: the block's decoded rows.
             coordinate: of the block's records.
+
+        Raises:
+            TooManyRows: values of lookups for several payloads take too much memory together.
         """
         new = decoded.new_columns.without(self._assigned)
         if self._outputs is not None:
@@ -129,13 +132,13 @@ class Selector:
             for name, array in zip(self._elements.names(), elements, strict=True):
                 table, inputs = _with(table, name, array), _with(inputs, name, array)
         reasons: dict[int, str] = {}
-        inputs, rows = _joined(self._first, inputs, np.arange(count), reasons)
+        inputs, rows = _joined(self._first, inputs, np.arange(count), payloads, reasons)
         if self._where:
             wanted, errors = self._condition.holds(inputs)
             reasons |= {int(rows[index]): why for index, why in errors.items()}
             if not wanted.all():
                 rows, inputs = rows[wanted], inputs.take(pa.array(np.flatnonzero(wanted)))
-        inputs, rows = _joined(self._then, inputs, rows, reasons)
+        inputs, rows = _joined(self._then, inputs, rows, payloads, reasons)
         computed, failed = self._evaluator.values(inputs) if self._assigned else (None, {})
         if failed:
             reasons |= {int(rows[index]): why for index, why in failed.items()}
@@ -185,10 +188,10 @@ def inputs_of(shape: Shape) -> Columns:
 
 
 def _joined(
-    join: Join, inputs: pa.Table, rows: np.ndarray[Any, Any], reasons: dict[int, str]
+    join: Join, inputs: pa.Table, rows: np.ndarray[Any, Any], payloads: np.ndarray[Any, Any], reasons: dict[int, str]
 ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
     """Join the lookups' answers, drop rows whose lookup failed, and add the reasons of these."""
-    inputs, failed = join.apply(inputs)
+    inputs, failed = join.apply(inputs, payloads[rows])
     if not failed:
         return inputs, rows
     reasons |= {int(rows[index]): why for index, why in failed.items()}

@@ -174,7 +174,8 @@ def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> t
         framing: whether to check first that the program reads lines; not needed where it has written lines for another range.
 
     Returns:
-        At most `limit` payloads, of `SAMPLE_BYTES` of records and one more; the poison records with the reasons, by offset.
+        At most `limit` payloads, of `SAMPLE_BYTES` of records and one more (of a program's output, one more block); the poison
+        records with the reasons, by offset.
     """
     refused = job.refused.get(piece.source, {})  # these add no columns
     if job.program is None:
@@ -186,11 +187,11 @@ def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> t
         check_framing(job, piece, known)
     try:
         with job.reader(piece) as reader:
-            return payloads(job, piece, reader, known)[:limit], {}
+            return payloads(job, piece, reader, known, limit, SAMPLE_BYTES), {}
     except TransformFailed as error:
         poison = poison_records(job, piece, error, 0, known)
     with job.reader(piece) as reader:
-        return payloads(job, piece, reader, {**known, **poison})[:limit], poison
+        return payloads(job, piece, reader, {**known, **poison}, limit, SAMPLE_BYTES), poison
 
 
 def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, str]]:

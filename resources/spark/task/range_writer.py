@@ -15,13 +15,12 @@ from kpipe.batch.batch import Counts, Piece, RangeReport, TableReport
 from kpipe.errors import RecordRejected
 from kpipe.schema.columns import INSTANT as MOMENT
 from kpipe.tables.upsert import ORIGINAL
-from resources.decode.block import Decoded, Payloads
+from resources.decode.block import Decoded, Payloads, in_parts
 from resources.kafka.record_block import COLUMNS, RecordBlock
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.staging.waiting_rows import WaitingRows
-from resources.spark.task.projection import Coordinate
 from resources.spark.task.record_columns import HEADERS, INSTANT, dead_letters, headers, instants, originals
 from resources.spark.task.repeated_records import copied, parts, within
 from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
@@ -104,11 +103,8 @@ class RangeOutput:
 
         This happens before decoding: such a record does not add new columns either.
         """
-        refused = (
-            {index: self._refused[offset] for index, offset in enumerate(block.offsets) if offset in self._refused}
-            if self._refused
-            else {}
-        )
+        offsets = block.offsets if self._refused else ()
+        refused = {index: self._refused[offset] for index, offset in enumerate(offsets) if offset in self._refused}
         if not refused:
             return block
         self.reject(block.pick(list(refused)), "constraint", list(refused.values()))
@@ -126,13 +122,12 @@ class RangeOutput:
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
         """
-
-        def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
-            column = name.removeprefix("_kafka_")
-            return self._coordinate(name, held.pick(places.tolist(), [column]) if column in COLUMNS.names else None, len(places))
-
         sinks = self._sinks if only is None else [self._of(only)]
-        made = self._agreed(sinks, blocks, coordinate, len(held), held)
+        for start, end, made in self._agreed(sinks, blocks, len(held), held):
+            self._put(sinks, made, held.part(start, end))
+
+    def _put(self, sinks: Sequence[Sink], made: Agreed, held: RecordBlock) -> None:
+        """Write the rows of some records, their deletes and their dead letters."""
         for sink, mine in zip(sinks, made.tables, strict=True):
             if mine.rows:
                 self._write(sink, mine, held)
@@ -184,16 +179,27 @@ class RangeOutput:
         return count
 
     def _agreed(
-        self, sinks: Sequence[Sink], blocks: Sequence[Decoded], coordinate: Coordinate, count: int, held: RecordBlock | None
-    ) -> Agreed:
-        """Return each table's rows of a block, and the records that one of them rejects."""
-        made = []
-        for sink, decoded in zip(sinks, blocks, strict=True):
-            if held is not None:
-                decoded = within(decoded, held, copied(sink.coordinates, False))
-            mine = sink.made(decoded, coordinate)
-            made.append(mine if held is None else within(mine, held, self._copied(sink.table)))
-        return agreed(made, count)
+        self, sinks: Sequence[Sink], blocks: Sequence[Decoded], count: int, whole: RecordBlock | None
+    ) -> Iterator[tuple[int, int, Agreed]]:
+        """Yield each table's rows of parts of a block, mostly of all of it, and the records that one of them rejects."""
+
+        def agree(start: int, end: int) -> Agreed:
+            made, held = list[Decoded](), whole.part(start, end) if whole is not None else None
+
+            def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
+                column = name.removeprefix("_kafka_")
+                some = held.pick(places.tolist(), [column]) if held is not None and column in COLUMNS.names else None
+                return self._coordinate(name, some, len(places))
+
+            for sink, block in zip(sinks, blocks, strict=True):
+                decoded = block if end - start == count else block.part(start, end)
+                if held is not None:
+                    decoded = within(decoded, held, copied(sink.coordinates, False))
+                mine = sink.made(decoded, coordinate)
+                made.append(mine if held is None else within(mine, held, self._copied(sink.table)))
+            return agreed(made, end - start)
+
+        return in_parts(count, agree)
 
     def tombstones(self, block: RecordBlock) -> None:
         """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
@@ -232,11 +238,11 @@ class RangeOutput:
         Raises:
             RecordRejected: an output row cannot be read and the policy is `fail`.
         """
+        for start, end, made in self._agreed(self._sinks, blocks, len(payloads), None):
+            self._put_loose(made, payloads.part(start, end))
 
-        def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
-            return self._coordinate(name, None, len(places))
-
-        made = self._agreed(self._sinks, blocks, coordinate, len(payloads), None)
+    def _put_loose(self, made: Agreed, payloads: Payloads) -> None:
+        """Write the rows of some lines, and their dead letters."""
         for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 sink.write(self._with_coordinates(mine.table, None, mine.rows), None)

@@ -50,7 +50,11 @@ class Sink:
         self.keys = _keys(job, table) if table.deletes else None
 
     def made(self, decoded: Decoded, coordinate: Coordinate) -> Decoded:
-        """Return rows of the table, with the reasons of records that give none."""
+        """Return rows of the table, with the reasons of records that give none.
+
+        Raises:
+            TooManyRows: see `Selector.apply`.
+        """
         if self._select is not None:
             decoded = self._select.apply(decoded, coordinate)
         if decoded.new_columns:

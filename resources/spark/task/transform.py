@@ -163,20 +163,46 @@ def _decoded(
         return [reads.decode(data.part(start, end), some) for reads in decoders]
 
 
-def payloads(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
-    """Return the lines that the program writes for a range; only its exit is checked.
+def payloads(
+    job: JobSpec,
+    piece: Piece,
+    reader: RangeReader,
+    without: Mapping[int, str],
+    limit: int,
+    size: int,
+    seconds: float | None = None,
+) -> list[bytes]:
+    """Return the first lines that the program writes for a range. The other ones are read, too, since it may still fail.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        reader: of the range.
+        without: reasons by offset of records that are not passed to the program.
+        limit: maximum number of lines.
+        size: bytes of lines after which no further block of them is kept.
+        seconds: maximum time of the run; None: it may take any time while it reads or writes.
 
     Raises:
-        TransformFailed: the program failed.
+        TransformFailed: the program failed, or wrote more lines than its mode allows. Fewer lines are accepted.
     """
     assert job.program is not None
-    blocks = iter(Feed(job, piece, reader, _Nowhere(), without))
+    where, feed = f"{piece.source} {piece.range}", Feed(job, piece, reader, _Nowhere(), without)
+    blocks = iter(feed)
     first = next(blocks, None)
     if first is None:
         return []
-    program = program_for(job, job.program, piece, 0)
-    with TransformRun(program, _chain(first, blocks), where=f"{piece.source} {piece.range}") as process:
-        return [line for block in line_blocks(process) for line in block.splitlines()]
+    program = replace(program_for(job, job.program, piece, 0), total_timeout_s=seconds)
+    found, kept, written, mode = list[bytes](), 0, 0, job.program.mode
+    with TransformRun(program, _chain(first, blocks), where=where) as process:
+        for block in line_blocks(process, where=where):
+            written += block.count(b"\n")
+            if mode != "flatmap" and written > feed.given:  # checked now: the program may never end
+                check_counts(mode, feed.given, written, where)
+            if len(found) < limit and kept < size:
+                found += block.splitlines()[: limit - len(found)]
+                kept += len(block)
+    return found
 
 
 def columns(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> Columns:

@@ -124,5 +124,4 @@ def _shown(value: pa.Scalar, kind: Type) -> str:
         return "a value in it"
     if kind == JSON:
         return "a number in it"
-    # Python's dates are limited to the years 1 to 9999.
-    return str(in_memory.evaluated(pa.array([value]), "CAST(v AS VARCHAR)")[0].as_py())
+    return in_memory.text_of(value)

@@ -21,11 +21,13 @@ from kpipe.ingest.staging import wanted
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns, parse_type
 from kpipe.topics import PartitionId, TopicId
+from resources.decode import repeated
 from resources.decode.block import Payloads
 from resources.decode.factory import sampled
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.home import Home
 from resources.kafka.record_block import RecordBlock
+from resources.lookups import join as lookup_join
 from resources.lookups.join import Join
 from resources.lookups.reference_table import Here, Reference, packed
 from resources.spark.driver.sample_stager import LocalStager
@@ -125,6 +127,91 @@ def test_numbers_of_other_types_match_only_if_they_are_equal(
     join = Join([Call("l(x)", "l", ("x",), ("n",))], {"l": Here(reference)}, Columns.of({"x": kind}))
     found, reasons = join.apply(pa.table({"x": pa.array(values, staged_type(parse_type(kind)))}))
     assert (found.column(1).to_pylist(), reasons) == (expected, {})
+
+
+@each_case(
+    "kind, value, shown",
+    [
+        ("DATE", 4_000_000, "12921-08-18"),
+        ("DATE", -1_000_000, "0769-02-04 (BC)"),
+        ("DATE", 2**31 - 1, "infinity"),
+        ("DATE", 0, "1970-01-01"),
+        ("TIMESTAMP", 253_402_300_800_000_000, "10000-01-01 00:00:00"),
+        ("TIMESTAMP WITH TIME ZONE", 2**63 - 1, "infinity"),
+        ("TIME", 1, "00:00:00.000001"),
+        ("DECIMAL(10,2)", Decimal("1.50"), "1.50"),
+        ("FLOAT", 0.1, "0.1"),
+        ("BOOLEAN", True, "true"),
+        ("BLOB", b"\x00a", "\\x00a"),
+        ("VARCHAR", "it's", '"it\'s"'),
+        ("BIGINT", None, "NULL"),
+    ],
+)
+def test_a_missing_key_of_every_type_is_in_the_reason(kind: str, value: Any, shown: str) -> None:
+    """Python has no dates beyond the years 1 to 9999."""
+    arrow, columns = staged_type(parse_type(kind)), Columns.of({"id": kind, "n": "BIGINT"})
+    table = pa.table({"id": pa.nulls(0, arrow), "n": pa.nulls(0, pa.int64())})
+    reference = Reference("l", 1, columns, True, Version("", 0, 0), packed(table))
+    join = Join([Call("l(x)", "l", ("x",), ("n",))], {"l": Here(reference)}, Columns.of({"x": kind}))
+    found, reasons = join.apply(pa.table({"x": pa.array([value], arrow)}))
+    assert (found.column(1).to_pylist(), reasons) == ([None], {0: f"l(x): the lookup has no row for {shown}"})
+
+
+WIDE: dict[str, Any] = {
+    "lookups": {"w": {"path": "w.json", "key": "code"}},
+    "select": "SELECT id, w(code).body AS body FROM records, UNNEST(codes) AS code",
+    "columns": {"codes": "VARCHAR[]"},
+    "errors": ASIDE,
+}
+
+
+@pytest.fixture
+def wide(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> Staged:
+    """`staged` with a lookup of 1,000 bytes for DE and 3 for FR, and 5,000 bytes in memory."""
+    Path("w.json").write_text(json.dumps([{"code": "DE", "body": "x" * 1000}, {"code": "FR", "body": "fr."}]))
+    for module in (repeated, lookup_join):
+        monkeypatch.setattr(module, "MOST_BYTES", 5_000)
+    return staged
+
+
+def test_copies_of_a_lookups_values_are_bounded_by_record(wide: Staged) -> None:
+    lists = [["DE"] * 10, ["DE"], ["FR"] * 100, ["DE"] * 5, ["XX", *["DE"] * 6, "FR"], [], ["FR", "DE"]]
+    rows, aside, report = wide([{"id": at, "codes": codes} for at, codes in enumerate(lists)], **WIDE)
+    assert aside == [
+        "0 constraint: w(code): 10 rows, each with a copy of the lookup's values: 10,000 bytes, over 5,000",
+        "4 constraint: w(code): 8 rows, each with a copy of the lookup's values: 6,003 bytes, over 5,000",
+    ]
+    sizes = {"DE": 1000, "FR": 3}
+    expected = [(at, sizes[code]) for at in (1, 2, 3, 6) for code in lists[at]]
+    assert [(row["id"], len(row["body"])) for row in rows] == expected
+    assert (report.counts.given, report.counts.filtered) == (4, 1)
+
+
+def test_copies_for_records_of_one_row_are_joined_in_parts(wide: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WIDE["lookups"]["w"], "required", True)
+    fields = {"lookups": WIDE["lookups"], "set": {"x": "w(a).body"}, "errors": {**ASIDE, "parse": "dead_letter"}}
+    joined, real = list[int](), lookup_join.crowded
+
+    def crowded(sizes: Any, payloads: Any) -> Any:
+        large = real(sizes, payloads)
+        joined.append(int(sizes.sum()))
+        return large
+
+    monkeypatch.setattr(lookup_join, "crowded", crowded)
+    records = [{"id": at, "a": "XX" if at == 7 else "DE"} for at in range(20)]
+    rows, aside, report = wide(records, **fields)
+    assert max(joined) <= 5_000 and sum(joined) == 19_000
+    assert [(row["id"], len(row["x"])) for row in rows] == [(at, 1000) for at in range(20) if at != 7]
+    assert aside == ["7 constraint: w(a): the lookup has no row for 'XX'"] and report.counts.rows == 19
+    monkeypatch.setattr(repeated, "MOST_BYTES", 900)  # one copy is never too many
+    assert len(wide(records[:3], **fields)[0]) == 3
+
+
+def test_copies_of_several_lookups_are_bounded_together(wide: Staged) -> None:
+    text = "SELECT id, w(code).body || w(upper(code)).body AS body FROM records, UNNEST(codes) AS code"
+    rows, aside, _ = wide([{"id": 1, "codes": ["DE"] * 3}, {"id": 2, "codes": ["DE"] * 2}], **{**WIDE, "select": text})
+    assert [row["id"] for row in rows] == [2, 2]
+    assert aside == ["0 constraint: w(UPPER(code)): 3 rows, each with a copy of the lookup's values: 6,000 bytes, over 5,000"]
 
 
 def test_nested_values_of_a_row(staged: Staged) -> None:

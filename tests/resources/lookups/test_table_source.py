@@ -13,6 +13,8 @@ import pytest
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, InvalidPipeline, LookupFailed, NotAvailable
+from resources.destinations.postgres.connection import Session
+from resources.duckdb_engine import in_memory
 from resources.home import Home
 from resources.lookups.reference_table import Reference
 from resources.lookups.table_source import asking
@@ -115,6 +117,38 @@ def test_a_table_of_postgres_with_its_types(read: Read, pg: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("column", ["k", "v"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("'NaN'::numeric(10,2)", "v: 'NaN' is not a DECIMAL(10,2)"),
+        ("""'{"a":1,"a":2}'::json""", """v: '{"a":1,"a":2}' is not a JSON"""),
+        ("'294276-12-31'::timestamp", "v: '294276-12-31 00:00:00' is not a TIMESTAMP"),
+        ("'0044-03-15 BC'::date", ("0044-03-15 (BC)",)),
+        ("'0044-03-15 00:00 BC'::timestamptz", ("0044-03-15 (BC) 00:00:00+00",)),
+        ("'0044-03-15 23:59:59.5 BC'::timestamp", ("0044-03-15 (BC) 23:59:59.5",)),
+        ("'20226-07-01'::date", ("20226-07-01",)),
+        ("'-infinity'::date", ("-infinity",)),
+        ("'infinity'::timestamptz", ("infinity",)),
+        ("'infinity'::timestamp", ("infinity",)),
+        ("'24:00'::time", ("24:00:00",)),
+        ("'NaN'::float8", ("nan",)),
+    ],
+)
+def test_a_value_of_postgres_is_read_or_named(read: Read, pg: Any, column: str, value: str, expected: str | tuple[str]) -> None:
+    """A value that became NULL would be missing from rows without an error; as a key, the error would call it NULL."""
+    asked, _ = pg
+    query = f"SELECT 1 AS k, {value} AS v" if column == "v" else f"SELECT {value} AS k, 1 AS v"
+    if isinstance(expected, str):
+        with pytest.raises(InvalidPipeline) as error:
+            read("v", query=query, key="k", **asked)
+        assert error.value.what.endswith(expected.replace("v: ", f"{column}: ", 1)) and error.value.what.startswith("lookups.l: ")
+        return
+    found = read("v", query=query, key="k", **asked).table
+    shown = in_memory.query(f"SELECT CAST({column} AS VARCHAR) AS text FROM block", found)
+    assert shown.column("text").to_pylist() == list(expected)
+
+
 def test_a_query_of_postgres(read: Read, pg: Any) -> None:
     asked, _ = pg
     query = "SELECT k, count(*) OVER () AS n, '100%' AS v FROM dims -- all\n;"
@@ -145,6 +179,27 @@ def test_what_postgres_is_not_asked(read: Read, pg: Any, postgres: PostgresServe
     with pytest.raises(InvalidPipeline, match=words):
         read("v", key="k", **fields, **asked)
     assert postgres.sql(f"SELECT count(*) FROM {schema}.dims") == [(2,)]
+
+
+def test_large_rows_of_postgres_are_read_in_small_steps(read: Read, pg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is compared after each step, so the size of a step depends on that of the rows."""
+    asked, _ = pg
+    steps = list[int]()
+    execute = Session.execute
+
+    def counted(self: Session, query: Any, *values: Any) -> Any:
+        if str(query).startswith("FETCH "):
+            steps.append(int(str(query).split()[1]))
+        return execute(self, query, *values)
+
+    monkeypatch.setattr(Session, "execute", counted)
+    small = read("v", query="SELECT n AS k, 'x' AS v FROM generate_series(1, 30000) AS n", key="k", **asked)
+    assert len(small.table) == 30_000 and steps == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]
+    steps.clear()
+    large = "SELECT n AS k, repeat('x', CASE WHEN n > 300 THEN 100000 ELSE 1 END) AS v FROM generate_series(1, 5000) AS n"
+    with pytest.raises(InvalidPipeline, match="larger than 60 MiB"):
+        read("v", query=large, key="k", max_mb=60, **asked)
+    assert steps[:3] == [100, 200, 400] and max(steps[3:]) <= 42
 
 
 def test_a_query_that_takes_too_long_is_worth_another_try(read: Read, pg: Any) -> None:

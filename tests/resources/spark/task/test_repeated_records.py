@@ -176,6 +176,21 @@ def test_copies_are_counted_by_record() -> None:
     assert 0 < repeated.copies(values, many) < 2_000_000_000
 
 
+def test_sizes_of_values_of_every_type() -> None:
+    item = pa.struct([("s", pa.string()), ("n", pa.int64())])
+    nested = pa.array([[{"s": "abc", "n": 1}, None], None, [], [{"s": None, "n": None}]], pa.list_(item))
+    assert repeated.sizes(nested).tolist() == [19, 0, 0, 8]
+    assert repeated.sizes(nested.slice(2)).tolist() == [0, 8]
+    maps = pa.array([[("k", b"1234")], [], None, [("kk", None), ("l", b"")]], pa.map_(pa.string(), pa.binary()))
+    assert repeated.sizes(maps).tolist() == [5, 0, 0, 3]
+    assert repeated.sizes(maps.slice(3)).tolist() == [3]
+    assert repeated.sizes(pa.array(["äb", None, ""])).tolist() == [3, 0, 0]
+    assert repeated.sizes(pa.array([True])).tolist() == [1]
+    assert repeated.sizes(pa.array([1], pa.decimal128(38, 0))).tolist() == [16]
+    assert repeated.sizes(pa.nulls(2)).tolist() == [0, 0]
+    assert repeated.sizes(pa.array([], pa.list_(pa.string()))).tolist() == []
+
+
 def test_columns_are_inferred_from_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divided, "_SAMPLE_TEXT", 25)
     payloads = [b"[]", b"{", b'[{"a":1},{"a":1},{"a":1}]', b'[{"b":1}]', b'[{"c":1}]']

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kpipe.batch.batch import Piece
 from kpipe.definition.formats import Format
+from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
@@ -20,16 +23,23 @@ SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 LARGE = [b'{"id": %d, "text": "%s"}' % (number, b"x" * 1000) for number in range(40)]
 
 
-def job(folder: Path, program: str = "") -> JobSpec:
+#: Writes 20 MB of lines for the record with id 3, as a loop without an end would: the test must not fill the machine.
+FLOOD = """while read -r line; do
+    echo "$line"
+    case $line in *'"id": 3,'*) yes '{}' | head -c 20000001;; esac
+done"""
+
+
+def job(folder: Path, program: str = "", mode: str = "flatmap", **more: Any) -> JobSpec:
     spec = None
     for name in ("programs", "batch"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
     if program:
         path = folder / "program.sh"
         path.write_text(f"#!/bin/sh\n{program}\n")
         path.chmod(0o755)
         found = resolve(path)
-        spec = ProgramSpec(str(found.file), None, found.sha256, stdin="lines", mode="flatmap", idle_timeout_s=300)
+        spec = ProgramSpec(str(found.file), None, found.sha256, stdin="lines", mode=mode, idle_timeout_s=300, **more)
     return JobSpec(
         batch="batch",
         config={},
@@ -39,6 +49,7 @@ def job(folder: Path, program: str = "") -> JobSpec:
         programs=str(folder / "programs"),
         held={SOURCE: RecordBlock.of(range(40), [0] * 40, LARGE)},
         program=spec,
+        transform="dead_letter",
     )
 
 
@@ -57,3 +68,26 @@ def test_a_record_larger_than_the_size_is_sampled(tmp_path: Path, monkeypatch: p
 
 def test_small_records_are_sampled_up_to_a_number(tmp_path: Path) -> None:
     assert range_task.sample(job(tmp_path), Piece(SOURCE, Range(0, 40)), 7) == (LARGE[:7], {})
+
+
+@pytest.mark.parametrize("mode", ["map", "filter", "flatmap"])
+@pytest.mark.parametrize("program", [FLOOD, f"{FLOOD} # read(8)"], ids=["lines", "perhaps framed"])
+def test_a_record_for_which_the_program_writes_without_end_is_a_poison_record(tmp_path: Path, mode: str, program: str) -> None:
+    more = {"max_output_bytes": 1_000_000} if mode == "flatmap" else {}
+    payloads, poison = range_task.sample(job(tmp_path, program, mode, **more), Piece(SOURCE, Range(0, 20)), 500)
+    assert [json.loads(line)["id"] for line in payloads] == [number for number in range(20) if number != 3]
+    assert list(poison) == [3]
+
+
+def test_output_beyond_a_sample_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flatmap program may write many lines for a record; it runs to its end, since it may still fail."""
+    monkeypatch.setattr(range_task, "SAMPLE_BYTES", 20_000)
+    assert range_task.sample(job(tmp_path, FLOOD), Piece(SOURCE, Range(0, 20)), 13) == ([*LARGE[:4], *[b"{}"] * 9], {})
+    with pytest.raises(TransformFailed, match="exited with status 3"):
+        range_task.sample(job(tmp_path, f"{FLOOD}\nexit 3"), Piece(SOURCE, Range(0, 20)), 13)
+
+
+def test_no_more_than_a_block_of_output_is_kept_beyond_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_task, "SAMPLE_BYTES", 20_000)
+    lines, _ = range_task.sample(job(tmp_path, FLOOD), Piece(SOURCE, Range(0, 20)), 10**9)
+    assert len(lines) < 3_000_000
