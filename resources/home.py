@@ -262,9 +262,10 @@ class Home:
         ).about("pipeline", word=name)
 
     def save(self, pipeline: Pipeline) -> Path:
-        """Write the definition atomically and durably, replacing one of the same name."""
+        """Write the definition atomically and durably, replacing one of the same name; unchanged fields keep its templates."""
         file = self.make().pipelines / f"{pipeline.name}.yaml"
-        replace_text(file, to_yaml(pipeline))
+        former = file.read_text(encoding="utf-8", errors="replace") if os.access(file, os.R_OK) else ""
+        replace_text(file, to_yaml(pipeline, former))
         sync(file.parent)
         return file
 
