@@ -22,14 +22,14 @@ _WAITS = "waits"  # part of the home's files about a pipeline
 def state_of(home: Home, name: str, on: bool, served: bool) -> str:
     """Return the state: `running`, `waiting`, `stopped`, `error`, `needs_operator` or `detached`.
 
-    A pipeline with a started sensor is `running`, also while it waits for records. It is `waiting` if no daemon evaluates the
-    sensor, and in error if its last run failed. A killed run is not a failure: the sensor alone determines the state.
+    A pipeline with a started sensor is `running`, also while it waits for records. It is `waiting` if nothing runs it
+    then, and in error if its last run failed. A killed run is not a failure: the sensor alone determines the state.
 
     Args:
         home: KPIPE_HOME.
         name: the pipeline's name.
         on: whether its sensor is running.
-        served: whether a daemon evaluates the sensor (`SensorStates.is_served`).
+        served: whether something runs the pipeline when its sensor is running (`SensorStates.unserved`).
     """
     if is_running(home, name):
         return "running"
