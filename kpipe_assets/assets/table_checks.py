@@ -45,6 +45,8 @@ _OF_EACH = ("complete", "published", "schema")
 _OF_TOPIC = ("complete", "schema")
 
 
+# Attempts to compare ledger and Dagster while another run commits.
+_TRIES = 5
 # Metadata of a check result that reports an error: the error's class.
 _TROUBLE = "kpipe/error"
 
@@ -208,14 +210,24 @@ def _complete_table(found: Proof, table: str) -> Result:
 
 
 def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
-    try:
-        known_ledger(pipeline, home, destination)
-    except LedgerMismatch as error:
-        return troubled(error)
+    """Compare ledger and Dagster. A successor may commit and publish meanwhile."""
+    for attempt in range(_TRIES):
+        try:
+            _, before = known_ledger(pipeline, home, destination)
+        except LedgerMismatch as error:
+            return troubled(error)
+        result = _compared(instance, pipeline, home, destination, at)
+        if result[0] or attempt == _TRIES - 1 or destination.ledger()[1].seq == before.seq:
+            break  # else a newer commit may have been published since the newest one was read
+    return result
+
+
+def _compared(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
-    waiting = {key for item in destination.unpublished() for key in item.metadata}
+    # In this order, a commit that is not waiting was marked as published before Dagster's events are read.
     newest = newest_commits(pipeline, destination, asset.path[-1], first=at == 0)
+    waiting = {key for item in destination.unpublished() for key in item.metadata}
     problems, published = [], publisher.shown({*newest, *(last.former_key for last in newest.values())})
     for number, last in sorted(newest.items(), key=lambda item: in_order(item[0])):
         shown = published[number]
