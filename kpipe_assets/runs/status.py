@@ -12,7 +12,7 @@ from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "awaited", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
+__all__ = ["FAILED", "last_error", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
@@ -65,13 +65,16 @@ def _last_state(home: Home, name: str) -> str:
     return str(row.get("state") or "stopped").lower()
 
 
-def awaited(home: Home, name: str) -> NeedsOperator | None:
-    """Return the error with which the last run has stopped until an operator decides, if it has.
+def last_error(home: Home, name: str) -> KpipeError | None:
+    """Return the error with which the last run has ended, if it has and no other one has begun: states of `FAILED`.
 
     Looking at ledger and brokers finds only some of these: a read compares records, a commit the table.
     """
     last = home.noted(name)
-    return NeedsOperator(last["error"]) if last.get("state") == "needs_operator" else None
+    if last.get("state") not in FAILED:
+        return None
+    what = last["error"] or "the last run failed"
+    return NeedsOperator(what) if last["state"] == "needs_operator" else KpipeError(what)
 
 
 def note_state(home: Home, name: str, state: str) -> None:
