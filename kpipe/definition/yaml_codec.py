@@ -137,7 +137,7 @@ def _dumped(fields: Mapping[str, Any]) -> str:
     return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
 
 
-def _with_templates(literal: Any, now: Any, before: Any, text: Any, path: tuple[str, ...] = ()) -> Any:
+def _with_templates(literal: Any, now: Any, before: Any, text: Any, *, path: tuple[str, ...] = ()) -> Any:
     """Return literal fields with the templates of a text in place of equal values.
 
     Args:
