@@ -21,6 +21,7 @@ from kpipe_assets.assets.table_checks import check_assets, table_checks
 from kpipe_assets.assets.topic_asset import source_keys, source_specs
 from kpipe_assets.assets.topic_table_assets import topic_table_specs
 from kpipe_assets.dagster_resources import real
+from kpipe_assets.runs.load_problems import note_load_problems
 from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor
 from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from kpipe_assets.validation import Needs, validate
@@ -161,7 +162,8 @@ def _pipelines(context: dg.ComponentLoadContext) -> list[KafkaPipeline]:
 def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
     """Build the definitions of all pipelines of a home, with production resources.
 
-    Two pipelines may share a topic. A pipeline that cannot be loaded becomes a failed asset check; the others load.
+    Two pipelines may share a topic. A pipeline that cannot be loaded becomes a failed asset check; the others load. The home
+    records the reason: such a pipeline is not `running` when it is started.
 
     Args:
         home: KPIPE_HOME.
@@ -187,6 +189,7 @@ def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) 
             topics |= {*source_keys(pipeline, home)}
         except (KpipeError, dg.DagsterError) as error:
             problems[pipeline.name] = error
+    note_load_problems(home, problems)
     loaded = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}
     return dg.Definitions.merge(dg.Definitions(resources=real(home)), unloadable(home, problems, loaded), *parts)
 

@@ -262,9 +262,10 @@ class Home:
         ).about("pipeline", word=name)
 
     def save(self, pipeline: Pipeline) -> Path:
-        """Write the definition atomically and durably, replacing one of the same name."""
+        """Write the definition atomically and durably, replacing one of the same name; unchanged fields keep its templates."""
         file = self.make().pipelines / f"{pipeline.name}.yaml"
-        replace_text(file, to_yaml(pipeline))
+        former = file.read_text(encoding="utf-8", errors="replace") if os.access(file, os.R_OK) else ""
+        replace_text(file, to_yaml(pipeline, former))
         sync(file.parent)
         return file
 
@@ -274,7 +275,7 @@ class Home:
         The seen ledger position is kept, as the ledger is.
         """
         (self.pipelines / f"{name}.yaml").unlink(missing_ok=True)
-        for part in ("ended", "connector", "dead_letter_topic"):
+        for part in ("ended", "connector", "dead_letter_topic", "unloaded"):
             (self.state / f"{name}.{part}.json").unlink(missing_ok=True)
 
     def seen(self, name: str) -> Seen:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
@@ -31,6 +33,9 @@ COMPONENT, SOURCE_COMPONENT = "kpipe_assets.KafkaPipeline", "kpipe_assets.KafkaS
 
 # Line breaks of YAML 1.1 other than CR and LF: NEL, LS, PS.
 _BREAKS = re.compile("[\x85\u2028\u2029]")
+
+#: A field that a definition does not have, because its value is the default.
+_MISSING = object()
 
 _BRACES = re.compile(r"""\{\{\s*(?:'\{\{'|"\{\{")\s*\}\}""")
 
@@ -107,11 +112,58 @@ def line_of(text: str, field: tuple[str, ...]) -> int:
     return next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), 1)
 
 
-def to_yaml(pipeline: Pipeline) -> str:
-    """Return the YAML document of a pipeline; parsing it gives an equal pipeline, whatever the environment is."""
-    fields = replaced(pipeline.to_dict(), _escaped)
+def to_yaml(pipeline: Pipeline, former: str = "", environ: Mapping[str, str] | None = None) -> str:
+    """Return the YAML document of a pipeline; parsing it gives an equal pipeline.
+
+    Args:
+        pipeline: the definition.
+        former: the document that it replaces. A field whose value is the one that a template of this document gives keeps the
+            template: the value is that of this environment only. Without a document, no environment changes the pipeline.
+        environ: values of variables; None: those of this process.
+    """
+    now = pipeline.to_dict()
+    literal = replaced(now, _escaped)
+    with suppress(InvalidPipeline, yaml.YAMLError, ValueError, RecursionError):  # an unreadable document gives no values
+        before = from_yaml(former, environ=environ).to_dict()
+        text = _dumped(_with_templates(literal, now, before, _parsed(former)[0]["attributes"]))
+        # A field may have another default beside other fields.
+        if from_yaml(text, environ=environ).to_dict() == now:
+            return text
+    return _dumped(literal)
+
+
+def _dumped(fields: Mapping[str, Any]) -> str:
     document = {"type": _component(fields["source"]), "attributes": fields}
     return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+def _with_templates(literal: Any, now: Any, before: Any, text: Any, *, path: tuple[str, ...] = ()) -> Any:
+    """Return literal fields with the templates of a text in place of equal values.
+
+    Args:
+        literal: the fields as they are written without templates; `_MISSING`: a default.
+        now: their values.
+        before: the values that the text gives.
+        text: the fields of the text.
+        path: where they are.
+    """
+    if isinstance(text, str):
+        return text if "{{" in text and now == before and not is_credential(path) else literal
+    if (now is _MISSING) != (before is _MISSING):
+        return literal
+    if isinstance(text, dict) and all(item is _MISSING or isinstance(item, dict) for item in (now, before)):
+        parts = [
+            {} if item is _MISSING else {str(key): value for key, value in item.items()} for item in (literal, now, before, text)
+        ]
+        inner = {
+            key: _with_templates(*(part.get(key, _MISSING) for part in parts), path=(*path, key))
+            for key in {**parts[0], **parts[-1]}
+        }
+        return {key: value for key, value in inner.items() if value is not _MISSING} or literal
+    if isinstance(text, list) and isinstance(now, list) and isinstance(before, list):
+        rows = zip_longest(literal, now, before[: len(now)], text[: len(now)], fillvalue=_MISSING)
+        return [_with_templates(*row, path=(*path, str(at))) for at, row in enumerate(rows)]
+    return literal
 
 
 def _escaped(path: tuple[str, ...], value: Any) -> Any:
@@ -120,11 +172,15 @@ def _escaped(path: tuple[str, ...], value: Any) -> Any:
 
 
 class _Exact(yaml.SafeDumper):
-    """YAML's safe dumper; texts with Unicode line breaks are quoted, or parsing would turn these into newlines."""
+    """YAML's safe dumper; texts with Unicode line breaks are quoted, or parsing would turn these into newlines.
+
+    Templates are in double quotes, or each of their quotes would be doubled.
+    """
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+    is_template = "{{" in text and not set(text) & set('"\\\n')
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if is_template or _BREAKS.search(text) else None)
 
 
 _Exact.add_representer(str, _text)

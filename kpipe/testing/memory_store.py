@@ -103,10 +103,11 @@ def _view_batches(pipeline: str, _: str, known: Registered) -> list[Row]:
             "batch_source_partition_id": entry.source.partition,
             "batch_earliest_offset": entry.range.start,
             "batch_latest_offset": entry.range.end,
+            "closed_by": step.closed_by,
             **asdict(entry.counts),
         }
         for done, written in reversed(known.commits.values())
-        for entry in entries(done.commit)
+        for step, entry in zip(done.commit.steps, entries(done.commit), strict=True)
     ]
 
 

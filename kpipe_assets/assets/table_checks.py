@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError, LedgerMismatch
+from kpipe.errors import KpipeError, LedgerMismatch, NeedsOperator
 from kpipe.ingest.staging import filled
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
@@ -27,7 +27,7 @@ from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.newest_commits import newest_commits
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.proof import Proof, known_ledger, proof
-from kpipe_assets.runs.status import awaited
+from kpipe_assets.runs.status import last_error
 from resources.home import Home
 
 __all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
@@ -35,7 +35,7 @@ __all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks"
 _NAMES = {
     "complete": "Every offset of every committed range is exactly one of: row, dead letter, filtered, gap.",
     "published": "Dagster shows the newest commit of each partition in the ledger.",
-    "lag": "The lag is below the bound, and no error needs an operator.",
+    "lag": "The lag is below the bound, and the last run has not failed.",
     "schema": "The table has the declared columns with the declared types.",
     "dead_letters": "The share of dead letters is below the bound.",
 }
@@ -45,8 +45,12 @@ _OF_EACH = ("complete", "published", "schema")
 _OF_TOPIC = ("complete", "schema")
 
 
+# Attempts to compare ledger and Dagster while another run commits.
+_TRIES = 5
 # Metadata of a check result that reports an error: the error's class.
 _TROUBLE = "kpipe/error"
+# Metadata of a result of `verdict` that reports an error: number of the newest commit.
+_SEQ = "kpipe/seq"
 
 
 @dataclass(frozen=True)
@@ -208,14 +212,24 @@ def _complete_table(found: Proof, table: str) -> Result:
 
 
 def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
-    try:
-        known_ledger(pipeline, home, destination)
-    except LedgerMismatch as error:
-        return troubled(error)
+    """Compare ledger and Dagster. A successor may commit and publish meanwhile."""
+    for attempt in range(_TRIES):
+        try:
+            _, before = known_ledger(pipeline, home, destination)
+        except LedgerMismatch as error:
+            return troubled(error)
+        result = _compared(instance, pipeline, home, destination, at)
+        if result[0] or attempt == _TRIES - 1 or destination.ledger()[1].seq == before.seq:
+            break  # else a newer commit may have been published since the newest one was read
+    return result
+
+
+def _compared(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
-    waiting = {key for item in destination.unpublished() for key in item.metadata}
+    # In this order, a commit that is not waiting was marked as published before Dagster's events are read.
     newest = newest_commits(pipeline, destination, asset.path[-1], first=at == 0)
+    waiting = {key for item in destination.unpublished() for key in item.metadata}
     problems, published = [], publisher.shown({*newest, *(last.former_key for last in newest.values())})
     for number, last in sorted(newest.items(), key=lambda item: in_order(item[0])):
         shown = published[number]
@@ -237,7 +251,7 @@ def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topic
         _, ledger = known_ledger(pipeline, home, destination)
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
-        if (error := awaited(home, pipeline.name)) is not None:
+        if (error := last_error(home, pipeline.name)) is not None:
             raise error
     except KpipeError as error:
         return troubled(error)
@@ -258,22 +272,46 @@ def _behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> Result:
 
 
 def verdict(
-    instance: dg.DagsterInstance, pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, trouble: KpipeError | None
+    instance: dg.DagsterInstance,
+    pipeline: Pipeline,
+    ledger: Ledger,
+    snapshot: TopicSnapshot,
+    trouble: KpipeError | None,
+    at_work: bool = False,
+    by_dagster: bool = False,
 ) -> list[dg.AssetCheckEvaluation]:
-    """Evaluate the check `lag` in a sensor: failed while an error needs an operator, evaluated again when it is fixed.
+    """Evaluate the check `lag` in a sensor: failed after an error, and above the bound, until that is over.
 
-    Returns an evaluation only if it differs from the last one. A run that fails for an operator does not execute its
-    checks, and no other run starts, so without this the last result would remain.
+    Returns an evaluation only if it passes and the last one failed, or the reverse, or if it needs an operator for another
+    reason. A run that fails does not execute its checks, and a run outside of Dagster has none: the last result would remain.
+
+    Args:
+        instance: Dagster instance.
+        pipeline: the definition.
+        ledger: the committed offsets.
+        snapshot: the brokers' offsets.
+        trouble: the error that needs an operator, or with which the last run has ended; None: there is none.
+        at_work: whether a run is at work.
+        by_dagster: whether it is one of Dagster, which evaluates the bound at its end.
     """
     key = dg.AssetCheckKey(table_keys(pipeline)[0], "lag")
     record = instance.get_latest_asset_check_evaluation_record(key)
     event = record.evaluation if record is not None else None
     last = event if isinstance(event, dg.AssetCheckEvaluation) else None  # else planned, but not executed
-    if trouble is None and (last is None or last.passed or _TROUBLE not in last.metadata):
-        return []
-    if trouble is not None and last is not None and not last.passed and last.description == str(trouble):
-        return []
+    reported = {name: value.value for name, value in last.metadata.items()} if last is not None and not last.passed else {}
     passed, severity, summary, metadata = troubled(trouble) if trouble else _behind(ledger, snapshot, Bounds().lag)
+    if trouble is not None:
+        again = not isinstance(trouble, NeedsOperator) and reported.get(_TROUBLE) == metadata[_TROUBLE]
+        if again or (reported and last is not None and last.description == summary):
+            return []
+        metadata = {**metadata, _SEQ: ledger.seq}
+    elif last is None:
+        return []  # see first_checks.py
+    elif _TROUBLE in reported:
+        if at_work and reported.get(_SEQ) == ledger.seq and metadata["kpipe/lag"]:
+            return []  # it has committed nothing yet, and may end with the same error
+    elif by_dagster or last.passed == passed:
+        return []
     return [
         dg.AssetCheckEvaluation(
             asset_key=key.asset_key,

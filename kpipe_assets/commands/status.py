@@ -34,10 +34,10 @@ def status(name: str | None, as_json: bool) -> int:
     """
     home = Home.from_env()
     with SensorStates(home) as sensor_states:
-        on, served = sensor_states.on(), sensor_states.is_served()
+        on, unserved = sensor_states.on(), sensor_states.unserved()
     names = [name] if name else home.names()
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time is spent waiting for brokers that do not answer
-        seen = list(pool.map(lambda item: _described(home, item, item in on, served, name is None), names))
+        seen = list(pool.map(lambda item: _described(home, item, item in on, item not in unserved, name is None), names))
     lines = [line for line, *_ in seen]
     if as_json:
         for line in lines:
@@ -66,7 +66,7 @@ def status(name: str | None, as_json: bool) -> int:
     console.print(table)
     for line, trouble, failed in seen:
         if line["state"] == "waiting":
-            console.print(Text(f"{line['pipeline']}: started, but no service runs it: start `kpipe serve` or `kpipe ui`"))
+            console.print(Text(f"{line['pipeline']}: started, but {unserved[line['pipeline']]}"))
         if line["lag"] and (waits := waits_for(home, line["pipeline"])):
             console.print(Text(f"{line['pipeline']}: unread offsets wait for {waits}"))
         if line["skipped"]:

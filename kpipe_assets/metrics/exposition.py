@@ -96,11 +96,11 @@ class Exporter:
         deadline = time.monotonic() + self.settings.timeout_s
         names = self._home.names()
         with SensorStates(self._home) as states:
-            on, served = states.on(), states.is_served()
+            on, unserved = states.on(), states.unserved()
         with self._lock:
             for gone in self._readers.keys() - names:
                 del self._readers[gone]
-            asked = {name: self._start(name, name in on, served) for name in names}
+            asked = {name: self._start(name, name in on, name not in unserved) for name in names}
         wait(asked.values(), max(0.0, deadline - time.monotonic()))
         late = Reading("", {"ledger": "Timeout"}, now=time.time(), seconds=self.settings.timeout_s)
         return [future.result() if future.done() else replace(late, pipeline=name) for name, future in asked.items()]

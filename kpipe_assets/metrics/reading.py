@@ -89,7 +89,7 @@ class Reader:
 
         Args:
             on: whether the pipeline's sensor is running.
-            served: whether a daemon evaluates the sensor.
+            served: whether something runs the pipeline when its sensor is running.
         """
         began, errors, values = time.monotonic(), dict[str, str](), dict[str, Any]()
         try:

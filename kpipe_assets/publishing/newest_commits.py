@@ -1,4 +1,4 @@
-"""Find the newest commit of each partition in the ledger."""
+"""Find the newest commit of each partition in the ledger that is published: decisions of an operator have no metadata."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.interfaces import Destination
+from kpipe.verification.clearing import CLEARED
+from resources.destinations.ledger_rows import UNREAD
 
 __all__ = ["Newest", "newest_commits"]
+
+# `closed_by` of ranges that a decision recorded: offsets to read again, given up, or of a cleared table.
+_DECIDED = (*UNREAD, CLEARED)
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Newest:
 
 
 def newest_commits(pipeline: Pipeline, destination: Destination, table: str, first: bool = True) -> dict[str, Newest]:
-    """Read the newest commit of each partition that wrote to a table, by partition key.
+    """Read the newest commit of each partition that wrote to a table, by partition key, without decisions about offsets.
 
     Args:
         pipeline: the definition.
@@ -39,6 +44,8 @@ def newest_commits(pipeline: Pipeline, destination: Destination, table: str, fir
     newest, several = dict[str, Newest](), pipeline.source.multi_topic
     for row in destination.view("batches" if first else "targets"):
         if not pipeline.into.is_template and str(row.get("target_table") or table).lower() != table.lower():
+            continue
+        if row.get("closed_by") in _DECIDED:
             continue
         if not several and row["topic"] not in pipeline.source.names:  # before an edit of `topics` to `topic`
             continue

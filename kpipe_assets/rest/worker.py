@@ -152,9 +152,9 @@ class Worker:
 
     def _states(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
         with SensorStates(self.home) as sensor_states:
-            on, served = sensor_states.on(), sensor_states.is_served()
+            on, unserved = sensor_states.on(), sensor_states.unserved()
         for name in names:
-            yield name, state_of(self.home, name, name in on, served)
+            yield name, state_of(self.home, name, name in on, name not in unserved)
 
     def exists(self, name: str) -> bool:
         """Return whether the home defines the pipeline."""

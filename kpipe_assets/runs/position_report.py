@@ -27,7 +27,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
         home: KPIPE_HOME.
         name: the pipeline's name.
         on: whether its sensor is running.
-        served: whether a daemon evaluates the sensor.
+        served: whether something runs the pipeline when its sensor is running.
     """
     from resources.sources.open_source import topics_of
 
@@ -72,7 +72,7 @@ def unknown(home: Home, name: str, on: bool, served: bool, error: KpipeError) ->
         home: KPIPE_HOME.
         name: the pipeline's name.
         on: whether its sensor is running.
-        served: whether a daemon evaluates the sensor.
+        served: whether something runs the pipeline when its sensor is running.
         error: the reason; it is `last_error`.
     """
     nothing: dict[str, Any] = {

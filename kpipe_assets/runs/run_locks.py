@@ -15,7 +15,7 @@ from pathlib import Path
 
 from resources.home import Home
 
-__all__ = ["SERVED", "at_work", "is_alive", "is_locked", "is_running", "marked", "runs"]
+__all__ = ["SERVED", "at_work", "is_alive", "is_locked", "is_run_by_dagster", "is_running", "marked", "runs"]
 
 #: Prefix of the ids of runs in `kpipe serve`.
 SERVED = "serve-"
@@ -51,6 +51,13 @@ def marked(home: Home, name: str, run_id: str) -> Iterator[None]:
 def is_running(home: Home, name: str) -> bool:
     """Return whether a process runs the pipeline now. Killed processes do not count."""
     return any(is_locked(file) for file in home.state.glob(f"{name}.*.running"))
+
+
+def is_run_by_dagster(home: Home, name: str) -> bool:
+    """Return whether a run of Dagster is at work: it publishes its checks, which `kpipe serve` and `kpipe run` do not."""
+    found = [run_id for run_id, _ in runs(home, name)]
+    # A run of Dagster is not marked while it begins and ends.
+    return is_running(home, name) and (not found or any(not (item.isdigit() or item.startswith(SERVED)) for item in found))
 
 
 def is_alive(home: Home, name: str, run_id: str) -> bool:

@@ -12,7 +12,7 @@ from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "awaited", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
+__all__ = ["FAILED", "last_error", "may_open", "note_state", "note_waits", "run_by", "state_of", "waits_for"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
@@ -22,14 +22,14 @@ _WAITS = "waits"  # part of the home's files about a pipeline
 def state_of(home: Home, name: str, on: bool, served: bool) -> str:
     """Return the state: `running`, `waiting`, `stopped`, `error`, `needs_operator` or `detached`.
 
-    A pipeline with a started sensor is `running`, also while it waits for records. It is `waiting` if no daemon evaluates the
-    sensor, and in error if its last run failed. A killed run is not a failure: the sensor alone determines the state.
+    A pipeline with a started sensor is `running`, also while it waits for records. It is `waiting` if nothing runs it
+    then, and in error if its last run failed. A killed run is not a failure: the sensor alone determines the state.
 
     Args:
         home: KPIPE_HOME.
         name: the pipeline's name.
         on: whether its sensor is running.
-        served: whether a daemon evaluates the sensor (`SensorStates.is_served`).
+        served: whether something runs the pipeline when its sensor is running (`SensorStates.unserved`).
     """
     if is_running(home, name):
         return "running"
@@ -65,13 +65,16 @@ def _last_state(home: Home, name: str) -> str:
     return str(row.get("state") or "stopped").lower()
 
 
-def awaited(home: Home, name: str) -> NeedsOperator | None:
-    """Return the error with which the last run has stopped until an operator decides, if it has.
+def last_error(home: Home, name: str) -> KpipeError | None:
+    """Return the error with which the last run has ended, if it has and no other one has begun: states of `FAILED`.
 
     Looking at ledger and brokers finds only some of these: a read compares records, a commit the table.
     """
     last = home.noted(name)
-    return NeedsOperator(last["error"]) if last.get("state") == "needs_operator" else None
+    if last.get("state") not in FAILED:
+        return None
+    what = last["error"] or "the last run failed"
+    return NeedsOperator(what) if last["state"] == "needs_operator" else KpipeError(what)
 
 
 def note_state(home: Home, name: str, state: str) -> None:

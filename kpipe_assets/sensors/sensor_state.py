@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe_assets.dagster_server import LOCATION
 from kpipe_assets.dagster_server.instance import environment, is_unedited, open_instance, prepare
+from kpipe_assets.runs.load_problems import load_problem
 from kpipe_assets.runs.run_locks import is_locked
 from kpipe_assets.runs.service_lock import Service, running_service
 from resources.home import Home
@@ -71,9 +72,21 @@ class SensorStates:
         running = (state for state in _states(instance) if state.status == InstigatorStatus.RUNNING)
         return frozenset(state.instigator_name.removesuffix("_ingest") for state in running)
 
-    def is_served(self) -> bool:
-        """Return whether started pipelines run: by `kpipe serve`, by `kpipe ui`, or by a daemon of the user's own Dagster."""
-        if is_locked(self._home.state / "ui.lock") or serving(self._home) is not None:
+    def unserved(self) -> Mapping[str, str]:
+        """Return the pipelines that nothing runs when they are started, each with the reason and what to do.
+
+        `kpipe serve` runs every pipeline; `kpipe ui`, or a daemon of the user's own Dagster, those that it has loaded.
+        """
+        if serving(self._home) is not None:
+            return {}
+        if not self._is_evaluated():
+            return dict.fromkeys(self._home.names(), "no service runs it: start `kpipe serve` or `kpipe ui`")
+        found = ((name, load_problem(self._home, name)) for name in self._home.names())
+        return {name: f"Dagster has not loaded it: {why}" for name, why in found if why}
+
+    def _is_evaluated(self) -> bool:
+        """Return whether `kpipe ui`, or a daemon of the user's own Dagster, evaluates sensors."""
+        if is_locked(self._home.state / "ui.lock"):
             return True
         own = environment(self._home)["DAGSTER_HOME"] == str(self._home.dagster)
         instance = None if own else self._instance()  # for the home's own instance, only `kpipe ui` starts a daemon

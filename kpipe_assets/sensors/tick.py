@@ -24,7 +24,7 @@ from kpipe.planning.planner import check_source, lag
 from kpipe.planning.reconcile import Survey
 from kpipe.topics import TopicSnapshot
 from kpipe_assets.assets.audit_checks import audit_news
-from kpipe_assets.assets.first_checks import first_results
+from kpipe_assets.assets.first_checks import AGAIN_S, first_results
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.table_checks import check_assets, verdict
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, source_keys, untold
@@ -33,8 +33,8 @@ from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.rebuilt import finish
-from kpipe_assets.runs.run_locks import is_running
-from kpipe_assets.runs.status import awaited
+from kpipe_assets.runs.run_locks import is_run_by_dagster, is_running
+from kpipe_assets.runs.status import last_error
 from resources.home import Home
 
 __all__ = ["TickState", "check_sources"]
@@ -136,15 +136,18 @@ def check_sources(
     if not new:  # Dagster rejects observations of partitions that it does not have yet
         waited = _OBSERVE_S * rarer(len(snapshot.partitions))
         events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MAX_OBSERVATIONS])
-    events += verdict(context.instance, pipeline, ledger, snapshot, trouble or awaited(home, pipeline.name))
-    if not is_running(home, pipeline.name):  # else the run publishes it
+    at_work, by_dagster = is_running(home, pipeline.name), is_run_by_dagster(home, pipeline.name)
+    trouble_now = trouble or last_error(home, pipeline.name)
+    events += verdict(context.instance, pipeline, ledger, snapshot, trouble_now, at_work, by_dagster)
+    if not by_dagster:  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
         assets = " ".join(key.to_user_string() for key in check_assets(pipeline, home))
-        if waiting.checked != assets and not waiting.seq:
-            first = first_results(context.instance, pipeline, home, destination, lambda: topics)
-            waiting.checked = assets if first is not None else ""
+        if waiting.is_due(assets, ledger.seq, at_work):
+            again = waiting.checked == assets
+            results = first_results(context.instance, pipeline, home, destination, lambda: topics, again)
+            waiting.note_results(assets if results is not None else None, ledger.seq)
             told = {(event.asset_key, event.check_name) for event in events if isinstance(event, dg.AssetCheckEvaluation)}
-            events += [event for event in first or () if (event.asset_key, event.check_name) not in told]
+            events += [event for event in results or () if (event.asset_key, event.check_name) not in told]
     return TickState(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 
@@ -207,6 +210,9 @@ class _Waiting:
         mark: hash of ledger and brokers at the last full check, if that left nothing to do; else empty.
         looked: time of that check.
         checked: the tables whose checks were evaluated once, or are too large for it.
+        tried: when the sensor last began to evaluate checks.
+        evaluated: when it did so for the last time.
+        evaluated_seq: number of the newest commit then.
     """
 
     seq: int = 0
@@ -214,6 +220,9 @@ class _Waiting:
     mark: str = ""
     looked: float = 0.0
     checked: str = ""
+    tried: float = 0.0
+    evaluated: float = 0.0
+    evaluated_seq: int = 0
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Waiting":
@@ -221,6 +230,21 @@ class _Waiting:
             return cls(**json.loads(cursor or "{}"))
         except (ValueError, TypeError):
             return cls()
+
+    def is_due(self, assets: str, seq: int, at_work: bool) -> bool:
+        """Return whether to evaluate the checks of these tables, after all commits up to `seq` are published.
+
+        While a run commits, an evaluation may have to be repeated: then rarely.
+        """
+        now = time.time()
+        old = now - self.evaluated > AGAIN_S and seq != self.evaluated_seq
+        return (self.checked != assets or old) and not self.seq and now - self.tried > (_REST_S if at_work else 0.0)
+
+    def note_results(self, assets: str | None, seq: int) -> None:
+        """Record an evaluation of the checks of these tables; None: it must be repeated."""
+        self.tried = time.time()
+        if assets is not None:
+            self.checked, self.evaluated, self.evaluated_seq = assets, self.tried, seq
 
 
 def _repair(waiting: _Waiting, publisher: Publisher, at_work: bool, partitions: int) -> int:

@@ -110,9 +110,11 @@ def gathered(home: Home, views: Collection[str], sensor_states: SensorStates, fi
     bases = {base for name in views for base in VIEWS[name].bases}
     rows: dict[str, list[Mapping[str, Any]]] = {base: [] for base in bases}
     elsewhere: set[str] = set()
-    on, served = (sensor_states.on(), sensor_states.is_served()) if "pipelines" in bases else (frozenset[str](), False)
+    on, unserved = (
+        (sensor_states.on(), sensor_states.unserved()) if "pipelines" in bases else (frozenset[str](), dict[str, str]())
+    )
     for name in home.names():
-        state = _state(home, name, name in on, served) if "pipelines" in bases else ""
+        state = _state(home, name, name in on, name not in unserved) if "pipelines" in bases else ""
         try:
             pipeline = home.pipeline(name)
             destination = open_destination(pipeline, home)

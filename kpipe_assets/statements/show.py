@@ -19,8 +19,8 @@ __all__ = ["show_create", "show_pipelines"]
 
 def show_pipelines(home: Home, sensor_states: SensorStates) -> Result:
     """Execute SHOW PIPELINES."""
-    on, served = sensor_states.on(), sensor_states.is_served()
-    rows = [(name, state_of(home, name, name in on, served)) for name in home.names()]
+    on, unserved = sensor_states.on(), sensor_states.unserved()
+    rows = [(name, state_of(home, name, name in on, name not in unserved)) for name in home.names()]
     return Result(columns=("pipeline", "state"), rows=rows)
 
 

@@ -31,7 +31,7 @@ def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
     name = statement.pipeline
     home.pipeline(name)
     on = name in sensor_states.on()
-    if state_of(home, name, on, sensor_states.is_served()) != "running" or (not on and _is_ending(home, name)):
+    if state_of(home, name, on, name not in sensor_states.unserved()) != "running" or (not on and _is_ending(home, name)):
         return Result(start_again(home, sensor_states, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
@@ -48,12 +48,8 @@ def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
     """Start the sensor, also after an error, and return a message."""
     note_state(home, name, "stopped")  # clear the error state of the last run
     sensor_states.turn(name, on=True)
-    if sensor_states.is_served():
-        return f"pipeline {name} started"
-    return (
-        f"pipeline {name} started, but no service runs it: start `kpipe serve` or `kpipe ui`,"
-        f" or use kpipe run {name} --follow instead"
-    )
+    why = sensor_states.unserved().get(name)
+    return f"pipeline {name} started" + (f", but {why}, or use kpipe run {name} --follow instead" if why else "")
 
 
 def start_many(home: Home, sensor_states: SensorStates, statement: StartMany) -> Result:
@@ -61,10 +57,10 @@ def start_many(home: Home, sensor_states: SensorStates, statement: StartMany) ->
 
     A pipeline whose table was replaced by a rebuilt one stays as it is: its topic is loaded into that one.
     """
-    on, served = sensor_states.on(), sensor_states.is_served()
+    on, unserved = sensor_states.on(), sensor_states.unserved()
     rows = []
     for name in home.names():
-        state = state_of(home, name, name in on, served)
+        state = state_of(home, name, name in on, name not in unserved)
         if is_replaced(home, name):
             rows.append((name, f"has a replaced table: only START PIPELINE {name} starts it"))
         elif state == "needs_operator":

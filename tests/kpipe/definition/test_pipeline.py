@@ -290,6 +290,27 @@ def test_templates_are_filled_in_from_the_environment() -> None:
     assert resolve("{{ env('X') }}", {"X": "{{ env('Y') }}"}) == "{{ env('Y') }}", "a value is data, unknown template"
 
 
+def test_a_document_keeps_the_templates_of_equal_values_of_the_one_that_it_replaces() -> None:
+    """Also those of defaults, of numbers and inside of lists; a template of another environment's value is replaced."""
+    former = f"""
+type: {COMPONENT}
+attributes:
+  name: tweets
+  source: {{brokers: "{{{{ env('B', 'x:1') }}}}", topics: [a, "{{{{ env('T', 'b') }}}}", "{{{{ env('U', 'c') }}}}"]}}
+  batch: {{max_retries: "{{{{ env('R', '4') }}}}", interval_ms: "{{{{ env('I', '7') }}}}"}}
+  into: {{table: "tweets_{{{{ env('STAGE', 'dev') }}}}"}}
+"""
+    pipeline = from_yaml(former, environ={})
+    where = pipeline.model_copy(update={"where": "id > 1"})
+    kept = from_yaml(to_yaml(where, former, environ={}), environ={"B": "y:1", "T": "d", "R": "9", "I": "8", "STAGE": "prod"})
+    assert (kept.source.brokers, kept.source.names, kept.into.table) == ("y:1", ("a", "d", "c"), "tweets_prod")
+    assert (kept.batch.max_retries, kept.batch.interval_ms, kept.where) == (9, 8, "id > 1")
+    other = from_yaml(former, environ={"I": "8", "T": "d"})
+    kept = from_yaml(to_yaml(other, former, environ={}), environ={"B": "y:1", "T": "e", "I": "9", "U": "f"})
+    assert (kept.source.brokers, kept.source.names, kept.batch.interval_ms) == ("y:1", ("a", "d", "f"), 8)
+    assert to_yaml(pipeline, "no: pipeline") == to_yaml(pipeline, former.replace("'B', 'x:1'", "'B'")) == to_yaml(pipeline)
+
+
 @given(st.text() | st.text("{}' \"env(X)") | st.lists(st.sampled_from(["{{", "}}", "{", "'", " ", "env('X')"])).map("".join))
 @example("{{ env('HOME') }}")
 @example("REPLACE(a, '{{name}}', b)")

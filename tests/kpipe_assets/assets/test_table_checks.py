@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 
 from kpipe.adoption.judge import judge
 from kpipe.adoption.positions import Positions
+from kpipe.planning.seek import set_offsets
 from kpipe.run_events import ledger_only
+from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 from kpipe_assets.assets.table_checks import Bounds, table_checks
-from tests.kpipe_assets.fakes import World, _ingest_without_dagster
+from kpipe_assets.publishing.publisher import Publisher
+from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster
 
 
 def check(world: World, bounds: Bounds = Bounds()) -> dict[str, dg.AssetCheckEvaluation]:  # noqa: B008
@@ -57,6 +61,44 @@ def test_published_fails_when_dagster_lacks_what_was_marked_as_shown(world: Worl
     world.destination.published(world.destination.unpublished())
     item = check(world)["published"]
     assert not item.passed and "is marked as published" in (item.description or "")
+
+
+def test_published_passes_after_a_decision_to_read_offsets_again(world: World) -> None:
+    """The decision records ranges, but nothing to publish."""
+    world.run()
+    (source, *_), ledger = sorted(world.topics.snapshot().partitions), world.destination.ledger()[1]
+    (decision,) = set_offsets(ledger, world.topics.snapshot(), {source: 1}, reread=True)
+    commit = ledger_only("tweets", decision.kind, decision.changes, decision.note, decision.steps, "sql", "")
+    assert commit.steps and not commit.metadata
+    world.destination.commit(commit)
+    item = check(world)["published"]
+    assert item.passed, item.description
+    world.run()
+    item = check(world)["published"]
+    assert item.passed, item.description
+
+
+@pytest.mark.parametrize("read", ["unpublished", "view"])
+@pytest.mark.parametrize("publishes", [False, True])
+def test_published_passes_while_a_successor_commits(
+    world: World, monkeypatch: pytest.MonkeyPatch, read: str, publishes: bool
+) -> None:
+    world.run()
+    real, left = getattr(MemoryDestination, read), [1]
+
+    def racing(self: MemoryDestination, *arguments: object) -> object:
+        found = real(self, *arguments)
+        if left and arguments[:1] in ((), ("batches",)):
+            left.clear()
+            world.topics.produce(0, {"id": 99})
+            list(_ingest_without_dagster(world))
+            if publishes:
+                assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish()
+        return found
+
+    monkeypatch.setattr(MemoryDestination, read, racing)
+    found = check(world)["published"]
+    assert not left and found.passed, found.description
 
 
 def edited(world: World, group: str, **fields: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from kpipe_assets.assets.table_asset import OP_TAG
+from kpipe_assets.component import catalog
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.runs.run_locks import SERVED, marked
+from kpipe_assets.runs.service_lock import Service, only_service
 from kpipe_assets.runs.status import note_state
 from kpipe_assets.runs.stop_requests import StopRequests, ask
 from kpipe_assets.sensors import sensor_state
@@ -21,6 +24,7 @@ from kpipe_assets.sensors.sensor_state import SensorStates
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wrong
+from tests.kpipe_assets.fakes import PIPELINE
 
 
 def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
@@ -102,12 +106,14 @@ def test_the_daemon_of_a_dagster_of_ones_own_counts(tmp_path: Path, monkeypatch:
 
     (tmp_path / "own").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "own"))
-    with SensorStates(Home.at(tmp_path / "home").make()) as sensor_states:
-        assert not sensor_states.is_served()
+    home = Home.at(tmp_path / "home")
+    home.save(PIPELINE)
+    with SensorStates(home) as sensor_states:
+        assert "tweets" in sensor_states.unserved()
         with open_instance(tmp_path / "own") as instance:
             for age, served in ((3600, False), (5, True)):
                 instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, "SENSOR", "1", []))
-                assert sensor_states.is_served() == served
+                assert ("tweets" not in sensor_states.unserved()) == served
 
 
 def states_of(kpipe: Kpipe) -> dict[str, str]:
@@ -145,6 +151,27 @@ def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpip
     assert states_of(offline) == {"a": "waiting", "b": "waiting", "c": "needs_operator", "d": "stopped"}
     with served(offline):
         assert states_of(offline) == {"a": "running", "b": "running", "c": "needs_operator", "d": "stopped"}
+
+
+def test_a_pipeline_that_dagster_has_not_loaded_waits(offline: Kpipe) -> None:
+    """Its sensor does not exist in Dagster, so nothing would read."""
+    home = Home(offline.home)
+    sql(offline, SMALL)
+    sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE orders_pg"))
+    catalog(home)
+    with served(offline):
+        assert sql(offline, "START PIPELINE orders") == "pipeline orders started\n"
+        for _ in range(2):
+            answer = sql(offline, "START PIPELINE orders_pg")
+            assert "started, but Dagster has not loaded it: pipeline orders_pg: its table orders is the asset of" in answer
+        assert states_of(offline) == {"orders": "running", "orders_pg": "waiting"}
+        assert "orders_pg: started, but Dagster has not loaded it" in offline("status").stdout
+        with only_service(home) as (_, record):
+            record(Service(os.getpid(), dagster_home=str(home.dagster)))
+            assert states_of(offline) == {"orders": "running", "orders_pg": "running"}, "kpipe serve runs it"
+        sql(offline, "DROP PIPELINE orders")
+        catalog(home)  # as `kpipe ui` does when a definition changes
+        assert states_of(offline) == {"orders_pg": "running"}
 
 
 # What the UI and the statements see of each other: test_ui.py, beside a running UI

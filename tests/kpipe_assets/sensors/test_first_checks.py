@@ -9,7 +9,8 @@ from dagster._core.utils import make_new_run_id
 
 from kpipe.errors import DestinationBusy, LedgerMismatch
 from kpipe_assets.assets import first_checks, table_checks
-from kpipe_assets.runs.run_locks import at_work
+from kpipe_assets.assets.table_checks import Bounds
+from kpipe_assets.runs.run_locks import SERVED, at_work, marked
 from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster, tick
 
 NAMES = {"complete", "published", "lag", "schema", "dead_letters"}
@@ -142,3 +143,50 @@ def test_an_error_is_the_result_unless_it_passes(loaded: World, monkeypatch: pyt
     error = LedgerMismatch("the table is missing")
     assert evaluated(tick(loaded, first.cursor, metadata=True)) == NAMES
     assert not results(loaded)["complete"].passed and "the table is missing" in str(results(loaded)["complete"].description)
+
+
+def lag_of(world: World) -> tuple[bool, dg.AssetCheckSeverity, str]:
+    found = results(world)["lag"]
+    return found.passed, found.severity, str(found.description)
+
+
+def test_lag_is_red_after_an_error_and_above_its_bound(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a run in Dagster, only the sensor evaluates it."""
+    cursor = tick(loaded, metadata=True).cursor
+    monkeypatch.setattr(table_checks, "Bounds", lambda: Bounds(lag=5))
+    loaded.topics.produce(2, *({"id": n} for n in range(9)))
+    with marked(loaded.home, "tweets", make_new_run_id()):
+        assert not evaluated(tick(loaded, cursor, metadata=True)), "a run of Dagster evaluates the bound at its end"
+    with marked(loaded.home, "tweets", f"{SERVED}1-1"):
+        assert evaluated(tick(loaded, cursor, metadata=True)) == {"lag"}
+        assert lag_of(loaded) == (False, dg.AssetCheckSeverity.WARN, "9 offsets behind, most of them in tweets/2: 9 (bound 5)")
+    loaded.home.note("tweets", "error", "batch 1 failed")
+    assert evaluated(tick(loaded, cursor, metadata=True)) == {"lag"}
+    loaded.home.note("tweets", "error", "batch 2 failed")
+    assert not evaluated(tick(loaded, cursor, metadata=True)), "each run of the service ends with it"
+    assert lag_of(loaded) == (False, dg.AssetCheckSeverity.ERROR, "batch 1 failed")
+    loaded.home.note("tweets", "running")
+    with marked(loaded.home, "tweets", f"{SERVED}1-2"):
+        assert not evaluated(tick(loaded, cursor, metadata=True)), "it has committed nothing yet"
+        assert list(_ingest_without_dagster(loaded))
+        assert evaluated(tick(loaded, cursor, metadata=True)) == {"lag"}
+    assert lag_of(loaded)[0]
+
+
+def test_checks_are_evaluated_beside_a_run_of_the_service(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the sensor has published its commits."""
+    monkeypatch.setattr("kpipe_assets.sensors.tick._REPAIR_S", -1.0)
+    with marked(loaded.home, "tweets", f"{SERVED}1-1"):
+        assert evaluated(tick(loaded, metadata=True)) == NAMES
+
+
+def test_old_results_are_evaluated_again_after_new_commits(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor = tick(loaded, metadata=True).cursor
+    for module in ("assets.first_checks", "sensors.tick"):
+        monkeypatch.setattr(f"kpipe_assets.{module}.AGAIN_S", -1.0)
+    loaded.store.tables["tweets"].rows.pop()
+    assert not evaluated(tick(loaded, cursor, metadata=True)), "nothing was committed"
+    loaded.topics.produce(0, {"id": 99})
+    assert list(_ingest_without_dagster(loaded))
+    assert evaluated(tick(loaded, cursor, metadata=True)) == {"complete"}, "only what has changed is published"
+    assert not results(loaded)["complete"].passed

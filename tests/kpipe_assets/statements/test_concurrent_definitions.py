@@ -97,3 +97,45 @@ def test_start_all_leaves_the_pipeline_of_a_replaced_table(home: Home) -> None:
         rows = dict(start_stop.start_many(home, states, StartMany(failed=False)).rows)
         assert rows["orders_replaced"].startswith("has a replaced table: only START PIPELINE orders_replaced")
         assert states.on() == {"orders", "mine_replaced"}
+
+
+def test_an_edit_keeps_the_templates_of_other_fields(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values of the process that executes the statement would replace those of the process that loads the table."""
+    file = home.pipelines / "orders.yaml"
+    template = "{{ env('B', 'x:1') }}"
+    text = (
+        file.read_text().replace("127.0.0.1:1", f'"{template}"').replace("table: orders", "table: \"{{ env('T', 'orders') }}\"")
+    )
+    file.write_text(text)
+    seek.alter(home, set_interval(9))
+    assert template in file.read_text() and "{{ env('T', 'orders') }}" in file.read_text()
+    monkeypatch.setenv("B", "prod:9092")
+    monkeypatch.setenv("T", "orders_prod")
+    seek.alter(home, set_interval(10))
+    live = home.pipeline("orders")
+    assert (live.source.brokers, live.into.table, live.batch.interval_ms) == ("prod:9092", "orders_prod", 10)
+    monkeypatch.delenv("B")
+    seek.alter(home, set_interval(11))
+    assert template in file.read_text() and "prod" not in file.read_text()
+
+
+def test_a_field_that_is_given_another_value_loses_its_template(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home.pipelines / "orders.yaml"
+    file.write_text(file.read_text().replace("127.0.0.1:1", "\"{{ env('B', 'x:1') }}\""))
+    live = home.pipeline("orders")
+    monkeypatch.setattr(validation, "validate_case", lambda *_: [])
+    other = live.model_copy(update={"source": live.source.model_copy(update={"brokers": "y:1"})})
+    definitions.create(home, Create(live.model_copy(update={"where": "id > 1"}), or_replace=True))
+    assert "{{ env('B', 'x:1') }}" in file.read_text()
+    definitions.create(home, Create(other, or_replace=True))
+    assert "{{" not in file.read_text() and home.pipeline("orders") == other
+
+
+def test_an_edit_between_two_environments_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home.pipelines / "orders.yaml"
+    file.write_text(file.read_text().replace("127.0.0.1:1", "\"{{ env('B', 'x:1') }}\""))
+    before, text = home.pipeline("orders"), file.read_text()
+    monkeypatch.setenv("B", "y:1")
+    with pytest.raises(InvalidStatement, match="at the same time"), definitions.changing(home, before, before):
+        pass
+    assert file.read_text() == text
