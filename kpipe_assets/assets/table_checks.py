@@ -234,7 +234,7 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
 
 def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, bound: int) -> Result:
     try:
-        _, ledger = known_ledger(pipeline, home, destination)
+        _, _, ledger = known_ledger(pipeline, home, destination)
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
         if (error := awaited(home, pipeline.name)) is not None:
