@@ -213,7 +213,7 @@ class Survey:
             note: description of the decision.
             steps: ranges to be read again, or of the abandoned batch.
             batch: id of the abandoned batch.
-            accepted: registration id of the ledger that an operator accepts with this decision; empty: the one that was seen.
+            accepted: registration id of the ledger that an operator accepts with this decision; empty: `seen.uid`.
 
         Raises:
             NotAvailable: older offsets would be read after newer ones, and the definition needs Kafka's order.
@@ -239,7 +239,7 @@ class Survey:
         batch: str = "",
         accepted: str = "",
     ) -> None:
-        """Commit lane changes without any other check than that the ledger is the one that was seen, or accepted."""
+        """Commit lane changes without any other check than the registration id: `accepted`, else `seen.uid`."""
         run, registered = (self.run_id, self.version), accepted or self.seen.uid
         self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, *run, batch, registered))
 

@@ -182,7 +182,7 @@ def drop_replaced(home: Home, name: str) -> None:
     """Drop the table that an exchange has replaced, with its ledger and definition.
 
     Raises:
-        InvalidStatement: it is running, does not exist, or is no product of an exchange.
+        InvalidStatement: it is running, does not exist, or was not made by an exchange.
     """
     finish(home, name)
     if name + REPLACED not in home.names():

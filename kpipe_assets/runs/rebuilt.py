@@ -89,7 +89,7 @@ def is_replaced(home: Home, name: str) -> bool:
 
 
 def has_replaced_ledger(home: Home, name: str, uid: str) -> bool:
-    """Return whether NAME_replaced is a product of an exchange, not a pipeline of the user with that name.
+    """Return whether NAME_replaced was made by an exchange, and is not a pipeline of the user with that name.
 
     Args:
         home: KPIPE_HOME.
@@ -142,7 +142,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
 
 
 def _check_edit(home: Home, old: Pipeline, new: Pipeline) -> None:
-    """Check that the new definition replaces the one with which the rebuild began, not one that was edited since.
+    """Check that the present definition was not edited since the rebuild began: the new one is about to replace it.
 
     Raises:
         NeedsOperator: it was edited.

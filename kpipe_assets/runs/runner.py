@@ -170,7 +170,7 @@ class Run:
             self._note("stopped")
 
     def _is_edited(self) -> bool:
-        """Return whether the definition in the home was changed between its loading and the first look for stop requests.
+        """Return whether the definition in the home was changed after it was loaded, and before the run read the stop requests.
 
         Only a run that starts again by itself ends for that. The home does not define the pipelines of Dagster components.
         """

@@ -85,8 +85,8 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
 
 
 def _replaced(commit: Commit) -> Fenced:
-    """Return the error of a commit that was planned from a ledger which another one has replaced, such as a rebuilt table's."""
-    return Fenced(f"batch {commit.id}: another ledger has replaced the one that it was planned from", "run it again")
+    """Return the error of a commit whose ledger was replaced since its plan, such as by that of a rebuilt table."""
+    return Fenced(f"batch {commit.id}: its ledger was replaced by another one since its plan", "run it again")
 
 
 def history(

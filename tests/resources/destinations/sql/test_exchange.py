@@ -113,7 +113,7 @@ def test_no_decision_lands_that_was_planned_before(place: Place) -> None:
     fresh = begin("tweets", (2,))
     old.exchange(work())
     before = seen(place)
-    with pytest.raises(Fenced, match="another ledger has replaced the one that it was planned from"):
+    with pytest.raises(Fenced, match="its ledger was replaced by another one since its plan"):
         old.commit(replace(fresh, registered=uid))
     assert seen(place) == before
     old.commit(replace(fresh, registered=after))
