@@ -91,7 +91,7 @@ def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(wo
 
 @pytest.mark.parametrize("config", [{"idle_seconds": 0.2}, {}])
 def test_a_continuous_run_does_not_begin_with_a_definition_that_was_changed_since_it_was_loaded(
-    world: World, config: dict[str, float]
+    world: World, config: dict[str, Any]
 ) -> None:
     """The request to start again came before the run looked for requests. A bounded run has the definition it was given."""
     world.home.save(Pipeline.model_validate(world.pipeline.to_dict()))
