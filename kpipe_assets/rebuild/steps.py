@@ -68,13 +68,8 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
         check(live, new)
         place = _exchanging(live, home)
         shadow = rebuilding(new, "earliest" if start is None else start)
-        for taken in (shadow.name, name + REPLACED):
-            if taken in home.names():
-                own = f'DROP PIPELINE {taken}, if nothing needs it: docs/how-to/operate/rebuild.md, "Names that are taken"'
-                raise InvalidStatement(
-                    f"pipeline {taken} exists: kpipe rebuild {name} would use its name",
-                    f"kpipe rebuild {name} --drop-replaced" if is_replaced(home, taken) else own,
-                )
+        _check_free(home, name, shadow.name)
+        _check_free(home, name, name + REPLACED)
         renamed(live)
         place.check_rebuild(TableNames(name, shadow.name, name + REPLACED), table_names(live))
         validate(shadow, home)
@@ -151,6 +146,7 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
             failpoint("rebuild.exchanging")
             try:
                 check_unchanged(name, home.pipeline(name), found.old)
+                _check_free(home, name, name + REPLACED)  # it may have been created since the rebuild began
                 seq = _exchanging(home.pipeline(name), home).exchange(work)
             except (Fenced, InvalidStatement, NotAvailable) as refused:
                 if not found.exchange:  # no commit with this id was sent, so none can land later
@@ -196,6 +192,20 @@ def drop_replaced(home: Home, name: str) -> None:
     _discard(home, replaced, replaced.name, [one.table for one in replaced.tables])
     home.remove(name + REPLACED)
     (home.state / f"{name}{REPLACED}.json").unlink(missing_ok=True)
+
+
+def _check_free(home: Home, name: str, wanted: str) -> None:
+    """Check that the home defines no pipeline of a name that the rebuild of the pipeline `name` needs.
+
+    Raises:
+        InvalidStatement: it does.
+    """
+    if wanted in home.names():
+        own = f'DROP PIPELINE {wanted}, if nothing needs it: docs/how-to/operate/rebuild.md, "Names that are taken"'
+        raise InvalidStatement(
+            f"pipeline {wanted} exists: kpipe rebuild {name} would use its name",
+            f"kpipe rebuild {name} --drop-replaced" if is_replaced(home, wanted) else own,
+        )
 
 
 def _check_shadow(name: str, shadow: Pipeline, found: Rebuild) -> None:

@@ -369,6 +369,18 @@ def test_an_edit_meanwhile_is_not_undone_silently(site: Site, name: str) -> None
     assert site.is_new()
 
 
+def test_a_pipeline_that_was_created_meanwhile_is_not_overwritten(site: Site) -> None:
+    site.build()
+    mine = Pipeline.model_validate({**site.fields, "name": "orders_replaced", "into": {"table": "archive"}})
+    site.home.save(mine)
+    with pytest.raises(InvalidStatement, match="pipeline orders_replaced exists"):
+        steps.exchange(site.home, "orders", lambda _: None)
+    assert site.home.pipeline("orders_replaced") == mine and site.is_old()
+    site.home.remove("orders_replaced")
+    steps.exchange(site.home, "orders", lambda _: None)
+    assert site.is_new()
+
+
 def test_an_edit_is_kept_that_comes_before_an_interrupted_exchange_is_complete(site: Site) -> None:
     site.build()
     assert killed("rebuild.exchanged", lambda: steps.exchange(site.home, "orders", lambda _: None))
