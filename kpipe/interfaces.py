@@ -182,7 +182,7 @@ class Destination(Protocol):
         Committing the same commit again returns the same result and changes nothing.
 
         Raises:
-            Fenced: a lane differs from what the commit expects. Nothing was changed.
+            Fenced: a lane, or the registration, differs from what the commit expects. Nothing was changed.
             DestinationBusy: the destination was not available in time. Nothing was changed.
             StagingFailed: a file does not match its report. Nothing was changed.
             SchemaConflict: the table cannot accept the columns. Nothing was changed.

@@ -104,6 +104,7 @@ def ledger_only(
     run_id: str,
     version: str,
     batch: str = "",
+    registered: str = "",
 ) -> Commit:
     """Make a commit without rows, under a fresh id or that of the batch that it concerns."""
     return Commit(
@@ -116,4 +117,5 @@ def ledger_only(
         version=version,
         started_ms=int(time.time() * 1000),
         note=note,
+        registered=registered,
     )

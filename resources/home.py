@@ -275,7 +275,7 @@ class Home:
         The seen ledger position is kept, as the ledger is.
         """
         (self.pipelines / f"{name}.yaml").unlink(missing_ok=True)
-        for part in ("ended", "connector", "dead_letter_topic", "unloaded"):
+        for part in ("ended", "connector", "dead_letter_topic", "exchanged", "unloaded"):
             (self.state / f"{name}.{part}.json").unlink(missing_ok=True)
 
     def seen(self, name: str) -> Seen:

@@ -143,6 +143,8 @@ class Commit:
         note: text of a ledger-only commit: the decision and its author.
         multi_topic: whether the metadata names partitions with their topic.
         by_field: whether the tables are those of a field's values: a range's rows are then those of all tables.
+        registered: registration id of the ledger that it was planned from; empty: not checked. Only a destination that can
+            exchange a rebuilt table checks it (kpipe/rebuild/exchange.py).
     """
 
     id: str
@@ -163,6 +165,7 @@ class Commit:
     note: str = ""
     multi_topic: bool = False
     by_field: bool = False
+    registered: str = ""
 
     @cached_property
     def counts(self) -> Mapping[ByLane, Counts]:

@@ -148,8 +148,7 @@ class Ingest:
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
                 again |= isinstance(error, CredentialsRefused) and self.pipeline.source.rotates  # perhaps just replaced
-                if isinstance(error, BrokerUnreachable) and not error.reached:
-                    again = False
+                again &= not isinstance(error, BrokerUnreachable) or error.reached
                 if not again or failures > self.pipeline.batch.max_retries:
                     if not self.isolation.failed(error, self._batch):
                         raise
@@ -314,6 +313,7 @@ class Ingest:
             task_seconds=tasks,
             multi_topic=self.pipeline.source.multi_topic,
             by_field=batch.routes is not None,
+            registered=self.seen.uid,
         )
 
     def commit(self, commit: Commit, staged: StagedBatch, last: bool = True) -> Committed:

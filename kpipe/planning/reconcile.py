@@ -118,7 +118,7 @@ class Survey:
         if self.decisions.on_older_ledger == "accept":
             if uid:
                 note = f"accepted at {ledger.age}, {self.seen.seq} had been seen; {self.decisions.who}"
-                ledger = self.decide("accept_ledger", (), note)
+                ledger = self.decide("accept_ledger", (), note, accepted=uid)
                 uid = self.seen.uid = self.destination.ledger()[0]
             self.seen.accept(uid, ledger.age)
             return ledger
@@ -196,7 +196,15 @@ class Survey:
             f" without that: {to} '{now}'"
         )
 
-    def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = "") -> Ledger:
+    def decide(
+        self,
+        kind: str,
+        changes: Sequence[LaneChange],
+        note: str,
+        steps: Sequence[Step] = (),
+        batch: str = "",
+        accepted: str = "",
+    ) -> Ledger:
         """Commit a decision without rows, and read the ledger again.
 
         Args:
@@ -205,24 +213,35 @@ class Survey:
             note: description of the decision.
             steps: ranges to be read again, or of the abandoned batch.
             batch: id of the abandoned batch.
+            accepted: registration id of the ledger that an operator accepts with this decision; empty: `seen.uid`.
 
         Raises:
             NotAvailable: older offsets would be read after newer ones, and the definition needs Kafka's order.
+            LedgerMismatch: the ledger was replaced by another one.
         """
         note = note.rstrip("; ")
         if is_ordered(self.pipeline):
             check_change(self.pipeline, self.destination.ledger()[1], changes)
-        self.commit_only(kind, changes, note, steps, batch)
+        self.commit_only(kind, changes, note, steps, batch, accepted)
         uid, ledger = self.destination.ledger()
+        if (accepted or self.seen.uid or uid) != uid:
+            raise mismatch(self.pipeline.name, self.seen, uid, ledger, self.destination.describe())
         self.seen.note(uid, max(ledger.age, self.seen.seq) if kind != "accept_ledger" else ledger.age)
         self.on_event(Event("decided", text=note, ledger=ledger))
         return ledger
 
     def commit_only(
-        self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = ""
+        self,
+        kind: str,
+        changes: Sequence[LaneChange],
+        note: str,
+        steps: Sequence[Step] = (),
+        batch: str = "",
+        accepted: str = "",
     ) -> None:
-        """Commit lane changes without any other check."""
-        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version, batch))
+        """Commit lane changes without any other check than the registration id: `accepted`, else `seen.uid`."""
+        run, registered = (self.run_id, self.version), accepted or self.seen.uid
+        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, *run, batch, registered))
 
 
 def _listed(items: Iterable[str]) -> str:

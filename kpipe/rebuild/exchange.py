@@ -93,7 +93,8 @@ class Exchanging(Protocol):
         """Exchange tables, dead letters and ledgers in one commit or not at all, and return its number.
 
         Afterwards the pipeline has the rebuilt tables with their ledger and registration id. The old ones have the names of
-        `replaced`. No batch that was planned before lands: every unfinished lane changes (`marks`). Read back as any commit.
+        `replaced`. No commit that was planned before lands: every unfinished lane changes (`marks`), and the registration differs
+        (`Commit.registered`). Read back as any commit.
 
         Raises:
             NotAvailable: the database cannot do this in one commit.

@@ -248,7 +248,7 @@ def _compared(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, dest
 
 def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, bound: int) -> Result:
     try:
-        _, ledger = known_ledger(pipeline, home, destination)
+        _, _, ledger = known_ledger(pipeline, home, destination)
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
         if (error := last_error(home, pipeline.name)) is not None:

@@ -69,6 +69,12 @@ def check_copyable(pipeline: Pipeline) -> None:
             f"{where}: not available for delivery: {pipeline.delivery}, which loses or repeats records of a killed run by design",
             "set delivery: exactly_once",
         )
+    if pipeline.batch.cut == "transaction":
+        raise NotAvailable(
+            f"{where}: not available for batch.cut: transaction: a copy has fixed first and last offsets, which may be within a"
+            " transaction of the source",
+            "test a definition of another name without batch.cut",
+        )
     for path, (what, hint) in problems(pipeline.to_dict()):
         if not is_credential(path):
             raise InvalidPipeline(f"{where}: {'.'.join(path)} {what}, which a copy would store", hint)

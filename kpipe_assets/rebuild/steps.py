@@ -16,7 +16,7 @@ from kpipe.rebuild.definitions import REBUILD, REPLACED, check, check_unchanged,
 from kpipe.rebuild.exchange import Coordinates, Exchange, Exchanging, TableNames, missing
 from kpipe.verification.verify import Audit
 from kpipe_assets.runs.proof import prove
-from kpipe_assets.runs.rebuilt import Rebuild, finish, forget, load
+from kpipe_assets.runs.rebuilt import Rebuild, finish, forget, has_replaced_ledger, is_replaced, load
 from kpipe_assets.runs.run_locks import is_running
 from kpipe_assets.validation import validate
 from resources.definition_lock import defining
@@ -68,12 +68,8 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
         check(live, new)
         place = _exchanging(live, home)
         shadow = rebuilding(new, "earliest" if start is None else start)
-        for taken in (shadow.name, name + REPLACED):
-            if taken in home.names():
-                raise InvalidStatement(
-                    f"pipeline {taken} exists: kpipe rebuild {name} would use its name",
-                    f"kpipe rebuild {name} --drop-replaced, or DROP PIPELINE {taken}",
-                )
+        _check_free(home, name, shadow.name)
+        _check_free(home, name, name + REPLACED)
         renamed(live)
         place.check_rebuild(TableNames(name, shadow.name, name + REPLACED), table_names(live))
         validate(shadow, home)
@@ -145,16 +141,19 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
             run_id=f"pid-{os.getpid()}",
             config=summary(new),
         )
-        replace(found, exchange=work.id).save(home, name)
-        failpoint("rebuild.exchanging")
         with defining(home):  # the exchange would undo an edit of the live definition
-            check_unchanged(name, home.pipeline(name), found.old)
+            replace(found, exchange=work.id).save(home, name)
+            failpoint("rebuild.exchanging")
             try:
+                check_unchanged(name, home.pipeline(name), found.old)
+                _check_free(home, name, name + REPLACED)  # it may have been created since the rebuild began
                 seq = _exchanging(home.pipeline(name), home).exchange(work)
-            except Fenced:
-                if attempt == _TRIES - 1:
-                    raise
-                continue
+            except (Fenced, InvalidStatement, NotAvailable) as refused:
+                if not found.exchange:  # no commit with this id was sent, so none can land later
+                    found.save(home, name)
+                if isinstance(refused, Fenced) and attempt < _TRIES - 1:
+                    continue
+                raise
             finish(home, name)
         return seq
     raise AssertionError
@@ -179,15 +178,34 @@ def drop_replaced(home: Home, name: str) -> None:
     """Drop the table that an exchange has replaced, with its ledger and definition.
 
     Raises:
-        InvalidStatement: it is running, or does not exist.
+        InvalidStatement: it is running, does not exist, or was not made by an exchange.
     """
     finish(home, name)
     if name + REPLACED not in home.names():
         raise InvalidStatement(f"pipeline {name}: no exchange has replaced a table", "")
     replaced = home.pipeline(name + REPLACED)  # the live definition may have been edited since
+    if not has_replaced_ledger(home, name, open_destination(replaced, home).ledger()[0]):
+        raise InvalidStatement(
+            f"pipeline {replaced.name}: no exchange of {name} has replaced its ledger, so it may be yours; nothing was dropped",
+            f"if nothing needs it: DROP PIPELINE {replaced.name}, and drop its table by hand",
+        )
     _discard(home, replaced, replaced.name, [one.table for one in replaced.tables])
     home.remove(name + REPLACED)
     (home.state / f"{name}{REPLACED}.json").unlink(missing_ok=True)
+
+
+def _check_free(home: Home, name: str, wanted: str) -> None:
+    """Check that the home defines no pipeline of a name that the rebuild of the pipeline `name` needs.
+
+    Raises:
+        InvalidStatement: it does.
+    """
+    if wanted in home.names():
+        own = f'DROP PIPELINE {wanted}, if nothing needs it: docs/how-to/operate/rebuild.md, "Names that are taken"'
+        raise InvalidStatement(
+            f"pipeline {wanted} exists: kpipe rebuild {name} would use its name",
+            f"kpipe rebuild {name} --drop-replaced" if is_replaced(home, wanted) else own,
+        )
 
 
 def _check_shadow(name: str, shadow: Pipeline, found: Rebuild) -> None:

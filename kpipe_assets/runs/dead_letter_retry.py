@@ -25,6 +25,7 @@ from kpipe.tables.topic_tables import batch_tables
 from kpipe.tables.upsert import KeyRule
 from kpipe.terminal import plain
 from kpipe_assets.runs.proof import known_ledger
+from kpipe_assets.runs.rebuilt import finish, is_outdated
 from kpipe_assets.validation import validate
 from kpipe_assets.wording import count
 from resources.destinations import open_destination, required_columns
@@ -52,13 +53,15 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
 
     A record that fails again, or whose rows the table rejects, stays a dead letter with the new reason. This does not
     depend on the definition's error policies: a retry never drops a record. Records that `where` or the program excludes
-    become filtered.
+    become filtered. An exchange of a rebuilt table that was interrupted is completed first; its definition then applies.
 
     Raises:
+        Fenced: the table was rebuilt and exchanged since the definition was read; or other retries were faster.
         NotAvailable: the destination, a table with a key, or the program's mode does not support it.
         LedgerMismatch: the ledger is older than this home's last commit, or another one.
         KpipeError: staging or the commit failed; pages that were yielded stay committed.
     """
+    pipeline = finish(home, pipeline.name) or pipeline
     destination = open_destination(pipeline, home)
     if pipeline.into.type == "webhook":
         raise NotAvailable(
@@ -84,8 +87,13 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
     with home.placing(pipeline):
         validate(pipeline, home, destination=destination)
     home.make()
-    seen = home.seen(pipeline.name)
-    uid, _ = known_ledger(pipeline, home, destination)
+    seen, uid, _ = known_ledger(pipeline, home, destination)
+    if is_outdated(home, pipeline, uid):
+        raise Fenced(
+            f"pipeline {pipeline.name}: its table was rebuilt and exchanged since this retry read the definition;"
+            " nothing was written",
+            "run it again",
+        )
     yield from _pages(pipeline, home, destination, (uid, seen), who, page)
 
 

@@ -35,6 +35,7 @@ class Totals:
         positions: next offsets, by partition as text.
         status: `caught_up`, `limit`, `stopped` or `error`.
         seconds: duration, start-up included.
+        reason: why the run stopped by itself: `exchange` of its table; empty: it did not.
     """
 
     batches: int = 0
@@ -42,6 +43,7 @@ class Totals:
     positions: dict[str, int] = field(default_factory=dict)
     status: str = "caught_up"
     seconds: float = 0.0
+    reason: str = ""
 
     def add(self, committed: Committed) -> None:
         """Add a committed batch."""
@@ -54,6 +56,7 @@ class Totals:
             "event": "summary",
             "pipeline": name,
             "status": self.status,
+            **({"reason": self.reason} if self.reason else {}),
             "batches": self.batches,
             **_numbers(self.counts),
             "seconds": round(self.seconds, 3),
@@ -143,7 +146,8 @@ def run_pipeline(
                 progress.committed(committed)
                 if as_json:
                     emit(batch_line(committed))
-            if stop.requested() or ingest.asked_to_stop():
+            totals.reason = ingest.ended_by
+            if totals.reason or stop.requested() or ingest.asked_to_stop():
                 totals.status = "stopped"
             elif max_batches is not None and totals.batches >= max_batches:
                 totals.status = "limit"
@@ -177,10 +181,11 @@ def _sentence(name: str, totals: Totals, progress: Progress, files: Files | None
     waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
     if idle == "source_transaction":
         waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} for {progress.waits}"
+    ended = "; its table was rebuilt and exchanged: start it again" if totals.reason else ""
     if not totals.batches:
         reasons = {
             "error": "failed, nothing written",
-            "stopped": "stopped, nothing written",
+            "stopped": f"stopped, nothing written{ended}",
             **dict.fromkeys(_WAITING, f"nothing new; {waiting}"),
             "finished": "nothing new; it has been read to its end (source.end)",
             "no_partitions": "nothing to read: no partition was chosen, or none exists"
@@ -195,7 +200,7 @@ def _sentence(name: str, totals: Totals, progress: Progress, files: Files | None
         f"{name}: {done} after {count(totals.batches, 'batch', 'batches')}: {count(counts.messages, 'record')},"
         f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered,"
         f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
-        + (f"; {waiting}" if idle in _WAITING else "")
+        + (f"; {waiting}" if idle in _WAITING else ended)
     )
 
 

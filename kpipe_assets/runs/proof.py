@@ -14,6 +14,7 @@ from kpipe.errors import InvalidPipeline, LedgerMismatch
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.reconcile import mismatch
+from kpipe.run_events import Seen
 from kpipe.verification.evidence import Evidence, gather
 from kpipe.verification.verify import Audit
 from kpipe_assets.runs.rebuilt import finish
@@ -68,8 +69,8 @@ def proof(pipeline: Pipeline, home: Home, destination: Destination) -> Proof:
     return Proof(evidence, replace(result, problems=[*result.problems, other.what]), other, was_seen=True)
 
 
-def known_ledger(pipeline: Pipeline, home: Home, destination: Destination) -> tuple[str, Ledger]:
-    """Return registration id and ledger of a destination.
+def known_ledger(pipeline: Pipeline, home: Home, destination: Destination) -> tuple[Seen, str, Ledger]:
+    """Return the home's last-seen position, and registration id and ledger of a destination that follow it.
 
     Raises:
         LedgerMismatch: it is not the ledger that the home has seen, at the same commit or later.
@@ -80,4 +81,4 @@ def known_ledger(pipeline: Pipeline, home: Home, destination: Destination) -> tu
         seen = home.seen(pipeline.name)
     if not seen.is_followed_by(uid, ledger):
         raise mismatch(pipeline.name, seen, uid, ledger, destination.describe())
-    return uid, ledger
+    return seen, uid, ledger

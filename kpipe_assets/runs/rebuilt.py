@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, NeedsOperator
 from kpipe.failpoints import failpoint
 from kpipe.rebuild.definitions import REBUILD, REPLACED, renamed
 from kpipe.rebuild.exchange import Exchanging
@@ -19,9 +19,20 @@ from kpipe_assets.runs.stop_requests import ask
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["Rebuild", "dropped", "finish", "forget", "is_outdated", "is_replaced", "load", "was_exchanged"]
+__all__ = [
+    "Rebuild",
+    "dropped",
+    "finish",
+    "forget",
+    "has_replaced_ledger",
+    "is_outdated",
+    "is_replaced",
+    "load",
+    "was_exchanged",
+]
 
 _PART, _RECORD = "rebuild", "replaced"
+_ORIGIN = "exchanged"  # of NAME_replaced: registration id of the ledger that the exchange gave it
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,8 @@ def forget(home: Home, name: str) -> None:
 
 
 def dropped(home: Home, name: str) -> None:
-    """Forget the rebuild whose pipeline, NAME_rebuild, was dropped, unless its exchange may be committed."""
+    """Forget the rebuild of a dropped pipeline, and that of NAME if NAME_rebuild was dropped and no exchange was sent."""
+    home.keep(name, _PART, None)
     live = name.removesuffix(REBUILD)
     if live != name and (found := load(home, live)) is not None and not found.exchange:
         home.keep(live, _PART, None)
@@ -73,7 +85,25 @@ def dropped(home: Home, name: str) -> None:
 def is_replaced(home: Home, name: str) -> bool:
     """Return whether this is the pipeline of a table that an exchange has replaced, NAME_replaced."""
     live = name.removesuffix(REPLACED)
-    return live != name and (home.state / f"{live}.{_RECORD}.json").exists()
+    return live != name and has_replaced_ledger(home, live, home.seen(name).uid)
+
+
+def has_replaced_ledger(home: Home, name: str, uid: str) -> bool:
+    """Return whether NAME_replaced was made by an exchange, and is not a pipeline of the user with that name.
+
+    Args:
+        home: KPIPE_HOME.
+        name: of the live pipeline.
+        uid: registration id of the ledger of NAME_replaced; empty: it has none, or has none any more.
+    """
+    if (origin := home.kept(name + REPLACED, _ORIGIN)) is not None:
+        return uid in ("", origin["uid"])
+    return bool(uid) and _replaced(home, name) == uid  # an older kpipe exchanged it
+
+
+def _replaced(home: Home, name: str) -> str:
+    """Return the registration id of the ledger that the last exchange replaced; empty: no exchange is recorded."""
+    return str((home.kept(name, _RECORD) or {}).get("old", ""))
 
 
 def finish(home: Home, name: str) -> Pipeline | None:
@@ -83,6 +113,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
         The new definition; None if no exchange was committed.
 
     Raises:
+        NeedsOperator: the definition was edited in between; it stays as it is.
         KpipeError: the destination does not answer, or the home cannot be written.
     """
     found = load(home, name)
@@ -93,6 +124,7 @@ def finish(home: Home, name: str) -> Pipeline | None:
     if not isinstance(destination, Exchanging) or not destination.exchanged(found.exchange):
         return None
     failpoint("rebuild.exchanged")
+    _check_edit(home, old, new)
     home.save(renamed(old))
     home.note(name + REPLACED, "stopped")
     home.save(new)
@@ -103,9 +135,30 @@ def finish(home: Home, name: str) -> Pipeline | None:
         if pipeline is new and seen.uid != uid:
             home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq, "definition": dict(found.old)})
         seen.note(uid, ledger.age)
+    home.keep(name + REPLACED, _ORIGIN, {"uid": uid})
     forget(home, name)
     ask(home, name, "restart")
     return new
+
+
+def _check_edit(home: Home, old: Pipeline, new: Pipeline) -> None:
+    """Check that the present definition was not edited since the rebuild began: the new one is about to replace it.
+
+    Raises:
+        NeedsOperator: it was edited.
+    """
+    name = old.name
+    if name not in home.names():
+        return
+    now, before = home.pipeline(name).to_dict(), old.to_dict()
+    if now in (before, new.to_dict()):
+        return
+    edited = sorted(field for field in {**now, **before} if now.get(field) != before.get(field))
+    raise NeedsOperator(
+        f"{home.pipelines / name}.yaml was edited before the exchange of the rebuilt table was complete: {', '.join(edited)};"
+        " the table and its ledger are exchanged",
+        f"move the file to another folder; kpipe rebuild {name} then writes the rebuilt definition; repeat the edit in that one",
+    )
 
 
 def was_exchanged(home: Home, name: str, uid: str) -> bool:
@@ -117,18 +170,18 @@ def was_exchanged(home: Home, name: str, uid: str) -> bool:
         uid: that a run has seen; empty: none.
     """
     finish(home, name)
-    return bool(uid) and (home.kept(name, _RECORD) or {}).get("old") == uid
+    return bool(uid) and _replaced(home, name) == uid
 
 
 def is_outdated(home: Home, pipeline: Pipeline, uid: str) -> bool:
-    """Return whether a run begins with a definition from before an exchange, which the ledger does not show any more.
+    """Return whether a run, or a retry of dead letters, has a definition from before the exchange that made its ledger.
 
     Its process read the definition, then the exchange was completed, then it read the last-seen position: that of the new table.
 
     Args:
         home: KPIPE_HOME.
-        pipeline: the run's definition.
-        uid: registration id of the ledger that the run has read from the home.
+        pipeline: the definition that was read.
+        uid: registration id of the ledger that it is used for.
     """
     record = home.kept(pipeline.name, _RECORD) or {}
     if not uid or record.get("uid") != uid or record.get("definition") != pipeline.to_dict():

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +54,14 @@ class Run:
         home: KPIPE_HOME.
         loop: the ingest loop. The run adds the home's last-seen commit and stop requests of other processes.
         ready: called before the first pass.
+        ended_by: why the run ended before it had caught up, although no stop was requested: `exchange` of its table, or `edit`
+            of its definition; empty: it did not.
     """
 
     home: Home
     loop: Ingest
     ready: Callable[[], None] = lambda: None
+    ended_by: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._observe: Callable[[Event], None] = lambda _: None
@@ -129,7 +132,10 @@ class Run:
         with marked(self.home, name, loop.run_id or str(os.getpid())), watched as self._observe:
             collected = self._collect(self._landed)
             if is_outdated(self.home, self.pipeline, seen.uid):
-                self._end_replaced()
+                self._end("exchange")
+                return
+            if self._is_edited():
+                self._end("edit")
                 return
             self._note("running")
             self.ready()
@@ -150,10 +156,12 @@ class Run:
                             collected = self._collect(self._landed)
                     letters.end()
             except KpipeError as error:
-                if isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, name, seen.uid):
-                    self._end_replaced()
+                if (cause := self._cause(error, seen.uid)) is None:
+                    self._end("exchange")
                     return
-                self._note("needs_operator" if isinstance(error, NeedsOperator) else "error", error)
+                self._note("needs_operator" if isinstance(cause, NeedsOperator) else "error", cause)
+                if cause is not error:
+                    raise cause from error
                 raise
             except BaseException:
                 with suppress(KpipeError):
@@ -161,10 +169,35 @@ class Run:
                 raise
             self._note("stopped")
 
-    def _end_replaced(self) -> None:
-        """End a run whose definition was replaced with its table."""
-        text = "the table was rebuilt and exchanged; this run has the old definition and ends: start it again"
-        self._counting(Event("decided", text=text))
+    def _is_edited(self) -> bool:
+        """Return whether the definition in the home was changed after it was loaded, and before the run read the stop requests.
+
+        Only a run that starts again by itself ends for that. The home does not define the pipelines of Dagster components.
+        """
+        if not self.loop.contend or type(self.pipeline) is not Pipeline or self.pipeline.name not in self.home.names():
+            return False
+        return self.home.pipeline(self.pipeline.name).to_dict() != self.pipeline.to_dict()
+
+    def _cause(self, error: KpipeError, uid: str) -> KpipeError | None:
+        """Return the error to report; None if the cause is an exchange of the table, which is complete now.
+
+        Args:
+            error: that ended the run.
+            uid: registration id of the ledger that the run has seen.
+        """
+        try:
+            exchanged = isinstance(error, LedgerMismatch | Fenced) and was_exchanged(self.home, self.pipeline.name, uid)
+        except KpipeError as other:  # the exchange could not be completed
+            return other
+        return None if exchanged else error
+
+    def _end(self, why: str) -> None:
+        """End a run that has an old definition."""
+        self.ended_by = why
+        what, then = "the definition was changed", ""
+        if why == "exchange":
+            what, then = "the table was rebuilt and exchanged", ": start it again"
+        self._counting(Event("decided", text=f"{what}; this run has the old definition and ends{then}"))
         self._note("stopped")
 
     def _collect(self, landed: Callable[[str], bool]) -> float:

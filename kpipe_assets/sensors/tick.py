@@ -166,7 +166,10 @@ def _checked(
     trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)
     if trouble is not None:
         if isinstance(trouble, LedgerMismatch):
-            finish(home, pipeline.name)  # of an interrupted exchange; only a run would do so otherwise, and none would begin
+            try:  # of an interrupted exchange; only a run would do so otherwise, and none would begin
+                finish(home, pipeline.name)
+            except NeedsOperator as error:
+                return ledger, snapshot, error
         _, ledger = destination.ledger()
         snapshot = topics.snapshot()
         trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)

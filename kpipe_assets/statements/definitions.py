@@ -194,12 +194,14 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
 def _check_rebuild(home: Home, name: str) -> None:
     """Check that no rebuild of the pipeline has begun: it would exchange the tables of another pipeline of this name.
 
+    Without NAME_rebuild, which an operator may have dropped, nothing is left to exchange; `dropped` forgets the rebuild.
+
     Raises:
         InvalidStatement: one has begun.
     """
     with suppress(KpipeError):  # a destination that does not answer: the exchange is completed later
         rebuilt.finish(home, name)
-    if rebuilt.load(home, name) is not None:
+    if rebuilt.load(home, name) is not None and exists(home, name + REBUILD):
         raise InvalidStatement(
             f"pipeline {name}: its rebuild has begun",
             f"kpipe rebuild {name} --cancel; or, if its database is lost, DROP PIPELINE {name}{REBUILD}",

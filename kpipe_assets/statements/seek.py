@@ -125,6 +125,7 @@ def backfill(home: Home, statement: Backfill) -> Result:
         NotAvailable: the definition requires records in Kafka's order (kpipe/verification/commit_order.py).
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
+    finish(home, statement.pipeline)
     pipeline = home.pipeline(statement.pipeline)
     check_named(pipeline, statement.partition)
     missing = 0

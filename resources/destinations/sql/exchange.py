@@ -178,7 +178,7 @@ def _check_free(connection: Connection, work: Exchange, there: dict[str, bool]) 
     if _registered(connection, name) or taken:
         raise InvalidStatement(
             f"pipeline {work.pipelines.live}: {', '.join(taken) or name} is left from an earlier rebuild",
-            f"kpipe rebuild {work.pipelines.live} --drop-replaced",
+            f"kpipe rebuild {work.pipelines.live} --drop-replaced; or, if it is your own, rename it",
         )
     gone = [name for one in work.tables for name in (one.live, one.rebuilt) if not there[name]]
     if gone:

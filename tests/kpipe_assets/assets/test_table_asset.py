@@ -9,12 +9,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.testing.memory import MemoryDestination
 from kpipe_assets.assets import table_asset as tables
 from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.dead_letter_topic import DeadLetterTopic
 from kpipe_assets.runs.run_locks import is_running
+from kpipe_assets.runs.stop_requests import ask
 from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster
 
 
@@ -85,6 +87,19 @@ def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(wo
     assert not first.is_over()
     second.take()
     assert first.is_over() and not second.is_over()
+
+
+@pytest.mark.parametrize("config", [{"idle_seconds": 0.2}, {}])
+def test_a_continuous_run_does_not_begin_with_a_definition_that_was_changed_since_it_was_loaded(
+    world: World, config: dict[str, Any]
+) -> None:
+    """The request to start again came before the run looked for requests. A bounded run has the definition it was given."""
+    world.home.save(Pipeline.model_validate(world.pipeline.to_dict()))
+    world.home.save(world.pipeline.model_copy(update={"where": "id > 1"}))
+    ask(world.home, "tweets", "restart")
+    assert world.run(**config).success
+    assert bool(world.destination.history()) == (not config)
+    assert world.home.noted("tweets")["state"] == "stopped"
 
 
 def test_a_continuous_run_that_is_fenced_plans_anew_and_a_bounded_one_fails(world: World) -> None:

@@ -109,6 +109,7 @@ def test_a_copy_never_has_the_name_of_a_real_table() -> None:
         ({"source": {"files": "/data/*.csv"}, "into": {"type": "kafka", "topic": "o", "brokers": "b:1", "table": "t"}}, "files"),
         ({"delivery": "at_most_once"}, "delivery: at_most_once"),
         ({"delivery": "at_least_once"}, "delivery: at_least_once"),
+        ({"batch": {"cut": "transaction"}}, "batch.cut: transaction: a copy has fixed first and last offsets"),
     ],
 )
 def test_pipelines_that_cannot_be_copied_are_refused_by_name(fields: dict[str, Any], why: str) -> None:

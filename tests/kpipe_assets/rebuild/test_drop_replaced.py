@@ -33,6 +33,7 @@ def home(tmp_path: Path) -> Home:
     place.sql("CREATE TABLE orders2_replaced AS SELECT 'mine' AS x")
     made.save(live)
     made.save(renamed(live))
+    made.keep("orders_replaced", "exchanged", {"uid": old.ledger()[0]})
     return made
 
 
@@ -73,3 +74,28 @@ def test_rows_that_no_pipeline_has_written_are_kept(home: Home) -> None:
         connection.execute("DROP TABLE orders_replaced")
     steps.drop_replaced(home, "orders")
     assert home.names() == ("orders",)
+
+
+@pytest.mark.parametrize("record", [None, {"old": "of an earlier exchange", "uid": "b", "seq": 1}])
+def test_a_pipeline_of_the_user_with_that_name_is_kept(home: Home, record: dict[str, Any] | None) -> None:
+    home.keep("orders_replaced", "exchanged", None)
+    home.keep("orders", "replaced", record)
+    with pytest.raises(InvalidStatement, match="orders_replaced: no exchange of orders has replaced its ledger"):
+        steps.drop_replaced(home, "orders")
+    assert "orders_replaced" in tables(home) and home.names() == ("orders", "orders_replaced")
+    with pytest.raises(InvalidStatement, match="pipeline orders_replaced exists") as taken:
+        steps.begin(home, "orders", None)
+    assert "DROP PIPELINE orders_replaced" in taken.value.hint and "--drop-replaced" not in taken.value.hint
+
+
+def test_a_table_that_an_older_kpipe_has_replaced_is_dropped(home: Home) -> None:
+    uid = (home.kept("orders_replaced", "exchanged") or {})["uid"]
+    home.keep("orders_replaced", "exchanged", None)
+    home.keep("orders", "replaced", {"old": uid, "uid": "b", "seq": 1})
+    home.seen("orders_replaced").note(uid, 2)
+    with pytest.raises(InvalidStatement, match="pipeline orders_replaced exists") as taken:
+        steps.begin(home, "orders", None)
+    assert taken.value.hint == "kpipe rebuild orders --drop-replaced"
+    steps.drop_replaced(home, "orders")
+    assert "orders_replaced" not in tables(home) and home.names() == ("orders",)
+    assert home.kept("orders_replaced", "exchanged") is None

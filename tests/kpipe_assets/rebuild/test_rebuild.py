@@ -10,14 +10,19 @@ from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kpipe import failpoints
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import to_yaml
-from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError, LedgerMismatch, NotAvailable
+from kpipe.errors import Fenced, InvalidPipeline, InvalidStatement, KpipeError, LedgerMismatch, NeedsOperator, NotAvailable
 from kpipe.failpoints import POINTS, REBUILT
 from kpipe.run_events import Decisions
 from kpipe_assets.rebuild import steps
+from kpipe_assets.runs import dead_letter_retry
+from kpipe_assets.runs.dead_letter_retry import retry
+from kpipe_assets.runs.foreground import run_pipeline
 from kpipe_assets.runs.proof import known_ledger, proof, prove
 from kpipe_assets.runs.rebuilt import finish, load
 from kpipe_assets.runs.runner import Run
@@ -208,6 +213,47 @@ def test_an_interrupted_exchange_is_completed_by_who_looks_first(site: Site, who
     assert load(site.home, "orders") is None and site.is_new()
 
 
+def limited(site: Site, runs: int = 3) -> None:
+    """A new definition with dead letters, where the live pipeline has more commits than the rebuilt one."""
+    for _ in range(runs):
+        site.write(1)
+        site.run()
+    site.new = Pipeline.model_validate({
+        **site.fields, "columns": {"id": "BIGINT", "twice": "TINYINT"}, "set": {"twice": "id * 50"},
+        "errors": {"constraint": "dead_letter"},
+    })  # fmt: skip
+    site.build()
+
+
+def test_a_retry_of_dead_letters_completes_an_interrupted_exchange_and_has_its_definition(site: Site) -> None:
+    limited(site)
+    assert killed("rebuild.exchanged", lambda: steps.exchange(site.home, "orders", lambda _: None))
+    (done,) = retry(site.home.pipeline("orders"), site.home)
+    assert (done.tried, done.failed) == (5, 5)
+    assert site.rows() == [(0, 0), (1, 50), (2, 100)] and site.proven("orders")
+    site.run()
+
+
+@pytest.mark.parametrize("when", ["before", "validating"])
+def test_a_retry_with_the_definition_of_before_the_exchange_writes_nothing(
+    site: Site, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(site)
+    old = site.home.pipeline("orders")
+
+    def exchange(*_: Any, **__: Any) -> None:
+        steps.exchange(site.home, "orders", lambda _: None)
+
+    if when == "before":
+        exchange()
+    else:
+        monkeypatch.setattr(dead_letter_retry, "validate", exchange)
+    with pytest.raises(Fenced, match="orders: its table was rebuilt and exchanged"):
+        list(retry(old, site.home))
+    assert site.rows() == [(0, 0), (1, 50), (2, 100)] and site.proven("orders")
+    site.run()
+
+
 def test_every_point_is_tried() -> None:
     assert set(REBUILT) == {
         "rebuild.begun", "rebuild.built", "rebuild.compared", "rebuild.exchanging", "rebuild.exchanged", "rebuild.defined"
@@ -237,6 +283,31 @@ def test_a_run_with_the_old_definition_ends(site: Site) -> None:
     assert len(site.rows()) == 7 and site.is_new()
 
 
+def test_a_run_that_begins_a_partition_with_the_old_definition_ends(site: Site, brokers: str) -> None:
+    """It has read the old ledger. The lane of a new partition is not in the new one, so it equals no lane there."""
+    site.build()
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_partitions([NewPartitions(site.topic, 2)])[site.topic].result(60)
+    site.write(2)
+    producer = Producer({"bootstrap.servers": brokers})  # that of the fixture has read the number of partitions already
+    for value in ('{"id": 7}', '{"id": 8}'):
+        producer.produce(site.topic, value, partition=1)
+    assert producer.flush(60) == 0
+    whole = Run.real(site.home.pipeline("orders"), site.home, lambda: small.Context())  # type: ignore[arg-type,return-value]
+
+    def reached(point: str) -> None:
+        if point == "plan.offsets":
+            failpoints.arm(None)
+            steps.exchange(site.home, "orders", lambda _: None)
+
+    failpoints.arm(reached)
+    with small.in_worker():
+        assert list(whole.batches()) == []
+    assert len(site.rows()) == 5 and site.is_new()
+    site.run()
+    assert len(site.rows()) == 9 and site.is_new()
+
+
 def test_a_run_that_was_starting_during_the_exchange_ends(site: Site) -> None:
     """It has read the old definition, and reads the position of the new table."""
     site.build()
@@ -248,6 +319,29 @@ def test_a_run_that_was_starting_during_the_exchange_ends(site: Site) -> None:
     assert site.is_new() and site.home.noted("orders")["state"] == "stopped"
     site.run()
     assert len(site.rows()) == 7 and site.is_new() and site.proven("orders")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_reports_that_the_exchange_of_its_table_has_ended_it(
+    site: Site, as_json: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.build()
+    real = Run.real
+
+    def starting(*arguments: Any, **more: Any) -> Run:
+        made = real(*arguments, **more)
+        steps.exchange(site.home, "orders", lambda _: None)
+        return made
+
+    monkeypatch.setattr(Run, "real", starting)
+    totals = run_pipeline(site.home.pipeline("orders"), site.home, as_json=as_json)
+    assert (totals.status, totals.reason, totals.batches) == ("stopped", "exchange", 0)
+    told = capfd.readouterr()
+    if as_json:
+        summary = json.loads(told.out.splitlines()[-1])
+        assert (summary["event"], summary["status"], summary["reason"]) == ("summary", "stopped", "exchange")
+    else:
+        assert "orders: stopped, nothing written; its table was rebuilt and exchanged: start it again" in told.out + told.err
 
 
 def test_a_cancelled_rebuild_leaves_the_live_one(site: Site) -> None:
@@ -273,6 +367,37 @@ def test_an_edit_meanwhile_is_not_undone_silently(site: Site, name: str) -> None
     site.home.save(begun)
     site.exchange()
     assert site.is_new()
+
+
+def test_a_pipeline_that_was_created_meanwhile_is_not_overwritten(site: Site) -> None:
+    site.build()
+    mine = Pipeline.model_validate({**site.fields, "name": "orders_replaced", "into": {"table": "archive"}})
+    site.home.save(mine)
+    with pytest.raises(InvalidStatement, match="pipeline orders_replaced exists"):
+        steps.exchange(site.home, "orders", lambda _: None)
+    assert site.home.pipeline("orders_replaced") == mine and site.is_old()
+    site.home.remove("orders_replaced")
+    steps.exchange(site.home, "orders", lambda _: None)
+    assert site.is_new()
+
+
+def test_an_edit_is_kept_that_comes_before_an_interrupted_exchange_is_complete(site: Site) -> None:
+    site.build()
+    assert killed("rebuild.exchanged", lambda: steps.exchange(site.home, "orders", lambda _: None))
+    edited = Pipeline.model_validate({**site.fields, "batch": {"interval_ms": 7}})
+    file = site.home.save(edited)
+    for _ in range(2):
+        with pytest.raises(NeedsOperator, match=r"orders\.yaml was edited before .* exchange .*: batch") as refused:
+            site.run()
+        assert "kpipe rebuild orders" in refused.value.hint
+        assert site.home.pipeline("orders") == edited and load(site.home, "orders") is not None
+    destination, topics = open_destination(edited, site.home), topics_of(edited)
+    trouble = tick._checked(edited, site.home, destination, topics, destination.ledger()[1], topics.snapshot())[2]
+    assert trouble is not None and trouble.what == refused.value.what
+    file.rename(file.with_suffix(".edited"))
+    assert finish(site.home, "orders") == site.new
+    assert site.is_new() and load(site.home, "orders") is None
+    site.run()
 
 
 def test_a_table_of_somebody_else_with_that_name_is_not_loaded_or_dropped(site: Site) -> None:
@@ -309,7 +434,7 @@ def test_from_given_offsets_the_rest_must_be_accepted(site: Site) -> None:
     site.run(steps.begin(site.home, "orders", site.new, {"0": 2}).name)
     with pytest.raises(InvalidStatement, match=r"lacks offsets that the live one has: .*/0 \[0, 2\)"):
         site.exchange()
-    assert site.is_old()
+    assert site.is_old() and (begun := load(site.home, "orders")) is not None and not begun.exchange
     site.exchange(accept_missing=True)
     assert site.rows() == [(n, 2 * n) for n in range(2, 5)] and site.proven("orders")
 

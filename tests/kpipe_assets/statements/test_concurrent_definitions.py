@@ -75,28 +75,32 @@ def test_a_pipeline_that_appears_or_goes_meanwhile(home: Home, other: str) -> No
     assert ("orders" in home.names()) == (other == "created")
 
 
-def test_a_pipeline_whose_rebuild_has_begun_is_not_dropped(home: Home) -> None:
+@pytest.mark.parametrize("exchange", ["", "x"])
+def test_a_pipeline_whose_rebuild_has_begun_is_not_dropped(home: Home, exchange: str) -> None:
     """Its record would exchange the tables of the next pipeline of that name."""
     live = home.pipeline("orders")
     home.save(rebuilding(live, "earliest"))
-    rebuilt.Rebuild(live.to_dict(), live.to_dict()).save(home, "orders")
+    rebuilt.Rebuild(live.to_dict(), live.to_dict(), exchange).save(home, "orders")
     with SensorStates(home) as states:
         with pytest.raises(InvalidStatement, match=r"its rebuild has begun.*--cancel.*DROP PIPELINE orders_rebuild"):
             definitions.drop(home, states, Drop("orders", if_exists=False))
         definitions.drop(home, states, Drop("orders_rebuild", if_exists=False))
-        assert rebuilt.load(home, "orders") is None
+        assert (rebuilt.load(home, "orders") is None) == (not exchange)  # it may be committed
         definitions.drop(home, states, Drop("orders", if_exists=False))
-    assert home.names() == ()
+    assert home.names() == () and rebuilt.load(home, "orders") is None
 
 
 def test_start_all_leaves_the_pipeline_of_a_replaced_table(home: Home) -> None:
     home.save(renamed(home.pipeline("orders")))
     home.save(Pipeline.model_validate({**FIELDS, "name": "mine_replaced", "into": {"table": "mine"}}))
+    home.save(Pipeline.model_validate({**FIELDS, "name": "other_replaced", "into": {"table": "other"}}))
     home.keep("orders", "replaced", {"old": "a", "uid": "b", "seq": 1})
+    home.keep("other", "replaced", {"old": "c", "uid": "d", "seq": 1})  # its table was dropped since
+    home.seen("orders_replaced").note("a", 1)
     with SensorStates(home) as states:
         rows = dict(start_stop.start_many(home, states, StartMany(failed=False)).rows)
         assert rows["orders_replaced"].startswith("has a replaced table: only START PIPELINE orders_replaced")
-        assert states.on() == {"orders", "mine_replaced"}
+        assert states.on() == {"orders", "mine_replaced", "other_replaced"}
 
 
 def test_an_edit_keeps_the_templates_of_other_fields(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Counts
 from kpipe.batch.table_write import ByLane
-from kpipe.errors import DestinationError, RecordRejected, StagingFailed
+from kpipe.errors import DestinationError, Fenced, RecordRejected, StagingFailed
 from kpipe.ledger.ledger import checksum
 from resources.destinations.ledger_rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.sql.ledger.ledger_table import unregistered
@@ -36,6 +36,7 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
         Sequence number of the commit, and number of error events before it.
 
     Raises:
+        Fenced: the pipeline is registered again, or not any more, since the commit was planned (`Commit.registered`).
         LedgerMismatch: the pipeline's row is missing, but its lanes exist.
     """
     counts, now = commit.totals, datetime.now(timezone.utc)
@@ -53,11 +54,15 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
     )  # fmt: skip
     if changed:
         row = connection.execute(
-            f"SELECT seq, error_events FROM {PIPELINES.sql} WHERE pipeline_name = $1", [commit.pipeline]
+            f"SELECT seq, error_events, pipeline_id FROM {PIPELINES.sql} WHERE pipeline_name = $1", [commit.pipeline]
         ).fetchone()
+        if (commit.registered or row[2]) != row[2]:
+            raise _replaced(commit)
         return row[0], row[1] - counts.dead_letters
     if any(change.expect for change in commit.changes):
         raise unregistered(commit.pipeline)
+    if commit.registered:
+        raise _replaced(commit)
     first = {
         "database_name": _database(connection, dialect),
         "pipeline_name": commit.pipeline,
@@ -77,6 +82,11 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
     }
     PIPELINES.insert(connection, dialect, [first])
     return 1, 0
+
+
+def _replaced(commit: Commit) -> Fenced:
+    """Return the error of a commit whose ledger was replaced since its plan, such as by that of a rebuilt table."""
+    return Fenced(f"batch {commit.id}: its ledger was replaced by another one since its plan", "run it again")
 
 
 def history(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_no_batch_lands_that_was_planned_before(place: Place, ends: dict[int, in
     shadow = batch(place, ledger, {0: 9}, lanes=[Lane(source(0), 0, 5)])
     with pytest.raises((Fenced, LedgerMismatch)):
         place.open(REBUILT, REBUILT).commit(shadow)
+
+
+def test_no_decision_lands_that_was_planned_before(place: Place) -> None:
+    """The lane of a new partition equals none of the ledger, so only the registration shows that it is another one."""
+    old, new = both(place)
+    uid, after = old.ledger()[0], new.ledger()[0]
+    fresh = begin("tweets", (2,))
+    old.exchange(work())
+    before = seen(place)
+    with pytest.raises(Fenced, match="its ledger was replaced by another one since its plan"):
+        old.commit(replace(fresh, registered=uid))
+    assert seen(place) == before
+    old.commit(replace(fresh, registered=after))
+    assert positions(old) == {0: 5, 1: 3, 2: 0}
 
 
 @pytest.mark.parametrize("point", STEPS)
