@@ -246,6 +246,13 @@ def test_a_task_may_take_its_time_between_two_blocks(orders: PostgresTable, monk
     assert found == 2000
 
 
+_SHARED = "CREATE SEQUENCE s CACHE 10; DROP TABLE orders; CREATE TABLE orders"
+_PARTITION = (
+    "DROP TABLE orders; CREATE TABLE whole (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY) PARTITION BY RANGE (id);"
+    " CREATE TABLE orders PARTITION OF whole DEFAULT"
+)
+
+
 @pytest.mark.parametrize(
     ("statement", "column", "words"),
     [
@@ -257,6 +264,20 @@ def test_a_task_may_take_its_time_between_two_blocks(orders: PostgresTable, monk
         ("ALTER TABLE orders RENAME TO others", "id", "the table does not exist"),
         ("CREATE TABLE child () INHERITS (orders)", "id", "other tables inherit from it"),
         ("ALTER SEQUENCE orders_id_seq CYCLE", "id", "descends or starts again"),
+        (
+            f"ALTER SEQUENCE orders_id_seq CACHE 10; REVOKE SELECT ON orders_id_seq FROM {ROLE}",
+            "id",
+            "each session 10 values at once",
+        ),
+        (f"ALTER SEQUENCE orders_id_seq CYCLE; REVOKE SELECT ON orders_id_seq FROM {ROLE}", "id", "descends or starts again"),
+        (f"{_SHARED} (id bigint DEFAULT nextval('s') PRIMARY KEY)", "id", "sequence s gives each session 10 values at once"),
+        (f"{_SHARED} (id bigint DEFAULT 2 * nextval('s') PRIMARY KEY)", "id", "sequence s gives each session 10 values at once"),
+        (f"{_SHARED} (id bigint DEFAULT nextval('s'::text) PRIMARY KEY)", "id", "its default finds its sequence at run time"),
+        (
+            f"{_PARTITION}; ALTER SEQUENCE whole_id_seq CACHE 10",
+            "id",
+            "sequence whole_id_seq gives each session 10 values at once",
+        ),
         ("ALTER TABLE orders ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "id", "row-level security"),
     ],
 )
@@ -267,6 +288,19 @@ def test_a_column_of_postgresql_that_is_no_position_is_refused(
     with pytest.raises(ReadFailed, match=words) as caught:
         Bench(tmp_path, source=orders.source(column), files=None).run()
     assert PASSWORD not in json.dumps([caught.value.what, caught.value.hint])
+
+
+def test_values_of_several_sequences_are_read(orders: PostgresTable, tmp_path: Path) -> None:
+    """The sequence that the column owns is ahead of the one that its default uses."""
+    orders.run(
+        "ALTER TABLE orders ALTER id DROP IDENTITY", "CREATE SEQUENCE s", "CREATE SEQUENCE own OWNED BY orders.id",
+        "SELECT setval('own', 1000)", "ALTER TABLE orders ALTER id SET DEFAULT nextval('s')",
+    )  # fmt: skip
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    for number in (1, 2):
+        orders.run("INSERT INTO orders (name) VALUES ('a')")
+        bench.run()
+        assert rows(bench) == list(range(1, number + 1))
 
 
 def test_a_replica_or_a_subscriber_is_refused(orders: PostgresTable, tmp_path: Path) -> None:
