@@ -217,7 +217,8 @@ class Journal:
         known, end = self._searched, look.ends.stable
         if known.topic != look.topic.id or known.next > end or hash(batch) in known.hashes:
             known = _Searched(look.topic.id)
-        found, hashes = None, list[int]()
+        found: int | None = None
+        hashes: list[int] = []
         for held in self._cluster.read(self.topic, 0, Range(min(max(known.next, look.ends.start), end), end)):
             keys = held.keys()
             for key in keys:
