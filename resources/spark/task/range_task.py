@@ -31,6 +31,9 @@ from resources.spark.task.transform import columns, payloads, poison_records, tr
 _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
 
+_LONGER = 16
+"""Factor of the length of the next offsets, where the first ones had too few records for a sample."""
+
 SAMPLE_BYTES = 8 << 20
 """Bytes of a range's records from which columns are inferred, as the driver needs memory for all of them."""
 
@@ -238,16 +241,26 @@ def _first(
     The range is read until then: its first offsets may have no record, as in a compacted topic or a table.
     """
     left = SAMPLE_BYTES
-    with job.reader(piece) as reader:
-        for block, _ in reader.blocks():
-            for record in zip(block.offsets, block.values, block.keys(), strict=True):
-                at, value, key = record
-                if at in without or not wanted(record):
-                    continue
-                yield record
-                left, limit = left - len(value or b"") - len(key or b""), limit - 1
-                if left <= 0 or limit <= 0:
-                    return
+    for part in _growing(piece.range, limit):
+        with job.reader(Piece(piece.source, part)) as reader:
+            for block, _ in reader.blocks():
+                for record in zip(block.offsets, block.values, block.keys(), strict=True):
+                    at, value, key = record
+                    if at in without or not wanted(record):
+                        continue
+                    yield record
+                    left, limit = left - len(value or b"") - len(key or b""), limit - 1
+                    if left <= 0 or limit <= 0:
+                        return
+
+
+def _growing(span: Range, size: int) -> Iterator[Range]:
+    """Divide a range: databases sort all rows of a part before they return the first, and its first offsets usually suffice."""
+    start = span.start
+    while start < span.end:
+        end = min(start + size, span.end)
+        yield Range(start, end)
+        start, size = end, size * _LONGER
 
 
 def _cut(job: JobSpec, piece: Piece, limit: int, without: Collection[int]) -> Piece | None:
