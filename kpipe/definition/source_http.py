@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlsplit
+
 from pydantic import Field, field_validator, model_validator
 
 from kpipe.definition.base import Model
@@ -112,4 +114,25 @@ class SourceHttp(Model):
         for wrong, msg in needs:
             if wrong:
                 raise ValueError(msg)
+        self._check_parameter(given[0])
         return self
+
+    def _check_parameter(self, way: str) -> None:
+        """Check that `url` does not begin the list elsewhere by the parameter that requests set: only some would keep its value.
+
+        A cursor is allowed: the first page alone is requested with it.
+        """
+        starts = {
+            "after": (self.after, "0"),
+            "from": (self.from_, "0"),
+            "offset": (self.offset, "0"),
+            "page": (self.page, str(self.first_page)),
+        }
+        name, start = starts.get(way, (None, ""))
+        for key, value in parse_qsl(urlsplit(self.url).query, keep_blank_values=True):
+            if key == name and value != start:
+                msg = (
+                    f"url: expected no parameter {name}, found {name}={value}: requests set it, as {way} names it;"
+                    " to leave out records, set `where`"
+                )
+                raise ValueError(msg)

@@ -199,7 +199,7 @@ def staged_for(
         The batch, with its tables if they depend on its records, and what `staged` returns.
 
     Raises:
-        SchemaConflict: see `wanted` and `staged`.
+        SchemaConflict: see `wanted` and `staged`; or `ignore` would leave out every column of a new table.
     """
     if pipeline.into.by_field:
         return _by_field(pipeline, destination, stager, batch, on_event)
@@ -210,7 +210,29 @@ def staged_for(
     samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
     columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
     known = [wanted(part, table, Columns) for part, table in tables]
-    return batch, *staged(pipeline, stager, batch, columns, on_event, known)
+    found = staged(pipeline, stager, batch, columns, on_event, known)
+    if pipeline.evolution == "ignore":
+        _check_columns(pipeline, batch, [table for _, table in tables], found[0], found[2])
+    return batch, *found
+
+
+def _check_columns(
+    pipeline: Pipeline, batch: Batch, there: Sequence[Columns | None], columns: Sequence[Columns], reports: Sequence[RangeReport]
+) -> None:
+    """Check that the rows of a new table have columns: with `ignore`, later records add none.
+
+    Raises:
+        SchemaConflict: they have none, as no record of the sample has a column.
+    """
+    tables = batch_tables(pipeline, batch)
+    for report in reports:
+        for at, table in zip(tables.of(report.source), report.tables, strict=True):
+            if there[at] is None and not columns[at] and table.counts.rows:
+                raise SchemaConflict(
+                    f"batch {batch.id}: table {tables.parts[at].into.table} does not exist, and the first records have no columns"
+                    " for it",
+                    "declare them under `columns`, create the table, or set schema: evolve",
+                )
 
 
 def _by_field(

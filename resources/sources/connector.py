@@ -64,10 +64,6 @@ class Connector(Protocol):
         """Return values that must not be shown or be sent over an unencrypted connection."""
 
     @property
-    def record_size(self) -> int:
-        """Return the positions that a record is assumed to take, for the size of a sample."""
-
-    @property
     def unchanging(self) -> bool:
         """True if records that were read never change, so that the last ones can be compared before more are read."""
 

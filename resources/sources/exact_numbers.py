@@ -13,7 +13,7 @@ from kpipe.schema.columns import BIGINT, DOUBLE, JSON, Columns, ListOf, MapOf, S
 from resources.destinations.arrow_types import of_type
 from resources.sources.json_rows import exact_type
 
-__all__ = ["decimal", "joined", "of_arrow", "refined", "selected"]
+__all__ = ["decimal", "joined", "numbers", "of_arrow", "refined", "selected"]
 
 _WIDEST = 38
 #: Integers, and their digits.
@@ -97,7 +97,7 @@ def _digits(kind: Type) -> tuple[int, int] | None:
     return None if before is None else (before, 0)
 
 
-def refined(inferred: Columns, known: Columns) -> Columns:
+def numbers(inferred: Columns, known: Columns) -> Columns:
     """Return inferred columns, with the source's types for numbers that a DOUBLE or BIGINT does not keep.
 
     Databases write 5.0 as 5, so the first records of a FLOAT or DOUBLE may be integers: the column is a DOUBLE.
@@ -106,7 +106,12 @@ def refined(inferred: Columns, known: Columns) -> Columns:
         inferred: the columns of the records.
         known: columns of the source; other types than these numbers are ignored, as records have them in JSON's form.
     """
-    found = tuple((name, kind if (own := known.get(name)) is None else _refined(kind, own)) for name, kind in inferred)
+    return Columns(tuple((name, kind if (own := known.get(name)) is None else _refined(kind, own)) for name, kind in inferred))
+
+
+def refined(inferred: Columns, known: Columns) -> Columns:
+    """Return `numbers`, followed by the source's columns of such numbers that are NULL in all of the records."""
+    found = numbers(inferred, known).items
     empty = tuple((name, kind) for name, kind in known if (_is_exact(kind) or kind == JSON) and name not in inferred)
     return Columns((*found, *(item for item in empty if not item[0].lower().startswith("_kafka_"))))
 

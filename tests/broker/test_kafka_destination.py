@@ -14,12 +14,15 @@ from confluent_kafka import Producer, TopicPartition
 from kpipe import failpoints
 from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected, SchemaConflict
-from kpipe.ledger.ledger import Step
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.commits import commit_to
 from resources.destinations.kafka_sink import KafkaDestination
 from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
+from resources.kafka.record_block import RecordBlock
 from resources.testing.conformance import QUICK, Conformance, sampled
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, proof
@@ -122,6 +125,39 @@ def test_a_commit_that_was_killed_after_it_was_sent_has_landed(place: KafkaPlace
     killed(place, commit, "commit.after")
     assert place.open().commit(commit).seq == 2
     assert seen(place) == [(0, n) for n in range(10)]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_commits_after_a_reread_do_not_read_the_whole_ledger(
+    place: KafkaPlace, monkeypatch: pytest.MonkeyPatch, moves: bool
+) -> None:
+    """Each searches for its batch: without lane changes, or after a REREAD, lanes alone do not show a commit."""
+    destination = begun(place)
+    assert isinstance(destination, KafkaDestination)
+    destination.commit(batch(place, destination.ledger()[1], {0: 3}))
+    changes, done = transitions.reread(destination.ledger()[1], source(0), 0)
+    steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
+    destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))
+    read, spans = Cluster.read, [0]
+
+    def counted(cluster: Cluster, topic: str, partition: int, span: Range) -> Iterator[RecordBlock]:
+        if topic == destination.journal.topic:
+            spans[-1] += len(span)
+        return read(cluster, topic, partition, span)
+
+    monkeypatch.setattr(Cluster, "read", counted)
+    commits: list[Commit] = []
+    for number in range(12):
+        spans.append(0)
+        commit = batch(place, destination.ledger()[1], {1: number + 1 if moves else 1})
+        commits.append(commit if moves else replace(commit, changes=()))
+        destination.commit(commits[-1])
+    assert spans[-1] <= spans[6], "the topic has 16 offsets then, in which the newest state is looked for"
+    for commit in (commits[0], commits[-1]):
+        before = destination.ledger()[1].seq
+        assert destination.commit(commit).seq == commits.index(commit) + 4
+        assert destination.ledger()[1].seq == before, "it was committed already"
+    assert destination.journal.find(destination.journal.look(), "no batch") is None
 
 
 def test_a_producer_that_was_overtaken_is_fenced(place: KafkaPlace) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.ledger.ledger import verify_checksum
 from kpipe.offsets import Range
@@ -117,6 +119,21 @@ class JournalState:
     state: State | None
 
 
+@dataclass(frozen=True)
+class _Searched:
+    """The commits that were searched so far.
+
+    Attributes:
+        topic: id of the ledger topic.
+        next: offset to read next; a lower end of the topic means that its log was cut.
+        hashes: of their batch ids, 8 bytes a commit.
+    """
+
+    topic: str = ""
+    next: int = 0
+    hashes: np.ndarray[Any, Any] = field(default_factory=lambda: np.array([], np.int64))
+
+
 class Journal:
     """The ledger topic of one pipeline.
 
@@ -129,6 +146,7 @@ class Journal:
 
     def __init__(self, cluster: Cluster, topic: str, pipeline: str, where: str) -> None:
         self._cluster, self.topic, self._pipeline, self._where = cluster, topic, pipeline, where
+        self._searched = _Searched()
 
     def prepare(self) -> None:
         """Create the topic if it is missing, and check that it never loses commits.
@@ -188,15 +206,28 @@ class Journal:
         return found
 
     def find(self, look: JournalState, batch: str) -> int | None:
-        """Return the sequence number of a batch; None: it is not committed."""
+        """Return the sequence number of a batch; None: it is not committed. Reads each commit once: commits never change.
+
+        After a REREAD, or without lane changes, each commit is searched before it is made (`delivery: at_least_once`).
+        """
         if look.state is not None and look.state.record.last == batch:
             return look.state.record.seq
-        for held in self._cluster.read(self.topic, 0, Range(look.ends.start, look.ends.stable)) if look.topic else ():
+        if look.topic is None:
+            return None
+        known, end = self._searched, look.ends.stable
+        if known.topic != look.topic.id or known.next > end or hash(batch) in known.hashes:
+            known = _Searched(look.topic.id)
+        found: int | None = None
+        hashes: list[int] = []
+        for held in self._cluster.read(self.topic, 0, Range(min(max(known.next, look.ends.start), end), end)):
             keys = held.keys()
             for key in keys:
-                if key is not None and key.startswith(_COMMIT) and key.decode().split("/", 2)[2] == batch:
-                    return int(key.split(b"/")[1])
-        return None
+                if key is not None and key.startswith(_COMMIT):
+                    _, seq, name = key.decode().split("/", 2)
+                    hashes.append(hash(name))
+                    found = int(seq) if name == batch else found
+        self._searched = _Searched(known.topic, end, np.concatenate((known.hashes, np.array(hashes, np.int64))))
+        return found
 
     def messages(self, item: Item, state: State) -> list[Message]:
         """Build the records of a commit; the state comes last."""

@@ -68,11 +68,6 @@ class FileConnector:
         """Credentials of the object store."""
         return [value for _, value in self.access.secrets] if self.access is not None else []
 
-    @property
-    def record_size(self) -> int:
-        """See `Connector`: bytes of a line, or one row."""
-        return 256 if self.files.type == "lines" else 1
-
     def splits(self) -> Sequence[Split]:
         """See `Connector`. Files without a record are left out."""
         found = listed(self.files.path, self.files.root, self.files.max_files, self.access)

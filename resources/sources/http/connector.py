@@ -39,7 +39,6 @@ class HttpConnector:
 
     noun: ClassVar = "list"
     on_removal: ClassVar = ""
-    record_size: ClassVar = 1
 
     http: SourceHttp
     credentials: dict[str, Secret] = field(repr=False)

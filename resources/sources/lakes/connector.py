@@ -43,7 +43,6 @@ class LakeConnector:
 
     noun: ClassVar = "data file"
     unchanging: ClassVar = False  # a data file never changes, but the names of its columns do: rows differ then
-    record_size: ClassVar = 1
 
     lake: SourceLake
     credentials: dict[str, Secret] = field(repr=False)

@@ -41,7 +41,6 @@ class TableConnector:
     noun: ClassVar = "table"
     on_removal: ClassVar = ""
     unchanging: ClassVar = False
-    record_size: ClassVar = 1
 
     table: SourceTable
     credentials: dict[str, Secret] = field(repr=False)

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names are quoted
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,26 @@ _WRITES = "'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'Access
 _FAMILY = (
     "(SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT relid FROM pg_partition_ancestors($1::oid))"
 )
+#: The column ($2) of these tables, with its default.
+_COLUMN = (
+    "pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+    f" WHERE a.attrelid IN {_FAMILY} AND a.attname = $2 AND NOT a.attisdropped"
+)
+#: Sequences of a column: its defaults use them, or it owns them. Everybody may read these catalogues; only the last value of a
+#: sequence needs a privilege.
+_SEQUENCES = (
+    "SELECT s.seqrelid::regclass::text, s.seqcache, s.seqincrement > 0 AND NOT s.seqcycle, CASE WHEN bool_or(u.owner = $1::oid)"
+    " AND has_sequence_privilege(s.seqrelid, 'SELECT') THEN pg_sequence_last_value(s.seqrelid) END"
+    f" FROM (WITH c AS (SELECT a.attrelid, a.attnum, d.oid FROM {_COLUMN})"
+    " SELECT p.refobjid AS sequence, NULL::oid AS owner FROM c JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass"
+    " AND p.objid = c.oid AND p.refclassid = 'pg_class'::regclass"
+    " UNION SELECT p.objid, c.attrelid FROM c JOIN pg_depend p ON p.classid = 'pg_class'::regclass"
+    " AND p.refclassid = 'pg_class'::regclass AND p.refobjid = c.attrelid AND p.refobjsubid = c.attnum) AS u"
+    " JOIN pg_sequence s ON s.seqrelid = u.sequence GROUP BY s.seqrelid, s.seqcache, s.seqincrement, s.seqcycle"
+)
+_DEFAULTS = f"SELECT DISTINCT pg_get_expr(d.adbin, d.adrelid) FROM {_COLUMN} AND d.adbin IS NOT NULL"
+#: A call whose sequence is among the dependencies of its default.
+_RESOLVED = re.compile(r"nextval\(E?'(?:[^']|'')+'::regclass\)")
 #: A task may take its time between two blocks of rows: its program may be slow.
 _IDLE_S = 3600
 
@@ -55,7 +76,7 @@ class _Table:
         lowest, highest = self._row(f"SELECT min({self._column}), max({self._column}) FROM {self._name}")
         if lowest is not None and lowest < 0:
             raise self._failed(f"column {self._table.column}: expected values of 0 or more, found {lowest}", "change the column")
-        end = max(-1 if highest is None else highest, self._given()) + 1
+        end = max(-1 if highest is None else highest, self._given(oid)) + 1
         writers = self._session.execute(
             "SELECT DISTINCT virtualtransaction, pid IS NULL FROM pg_locks WHERE locktype = 'relation' AND granted"
             f" AND mode IN ({_WRITES}) AND pid IS DISTINCT FROM pg_backend_pid()"
@@ -69,26 +90,25 @@ class _Table:
             raise ReadStalled(what, "commit or roll them back: SELECT * FROM pg_prepared_xacts")
         return TableState(str(oid), end, frozenset(row[0] for row in writers))
 
-    def _given(self) -> int:
-        """Return the last value that the column's sequence has given; -1 without a sequence that can be read."""
-        sequence = self._row("SELECT pg_get_serial_sequence($1, $2)", self._name, self._table.column)[0]
-        if sequence is None or not self._row("SELECT has_sequence_privilege($1, 'SELECT')", sequence)[0]:
-            return -1
-        cached, rising = self._row(
-            "SELECT seqcache, seqincrement > 0 AND NOT seqcycle FROM pg_sequence WHERE seqrelid = $1::regclass", sequence
-        )
-        if cached > 1:
-            raise self._failed(
-                f"sequence {sequence} gives each session {cached} values at once: rows may appear below others that were read",
-                f"ALTER SEQUENCE {sequence} CACHE 1",
-            )
-        if not rising:
-            raise self._failed(
-                f"sequence {sequence} descends or starts again: rows may appear below others that were read",
-                f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE",
-            )
-        last, called = self._row(f"SELECT last_value, is_called FROM {sequence}")  # quoted by PostgreSQL
-        return int(last) if called else -1
+    def _given(self, oid: int) -> int:
+        """Return the last value of the column's sequence; -1 if it owns none, has several, or this one cannot be read."""
+        found = self._session.execute(_SEQUENCES, [oid, self._table.column]).fetchall()
+        for sequence, cached, rising, _ in found:
+            if cached > 1:
+                what = (
+                    f"sequence {sequence} gives each session {cached} values at once: rows may appear below others that were read"
+                )
+                raise self._failed(what, f"ALTER SEQUENCE {sequence} CACHE 1")
+            if not rising:
+                what = f"sequence {sequence} descends or starts again: rows may appear below others that were read"
+                raise self._failed(what, f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE")
+        for (default,) in self._session.execute(_DEFAULTS, [oid, self._table.column]).fetchall():
+            if "nextval(" in _RESOLVED.sub("", default):  # such as nextval('s'::text)
+                what = f"column {self._table.column}: its default finds its sequence at run time: it cannot be checked: {default}"
+                hint = f"ALTER TABLE {self._name} ALTER COLUMN {self._column} SET DEFAULT nextval('SEQUENCE'::regclass)"
+                raise self._failed(what, hint)
+        last = found[0][3] if len(found) == 1 else None  # with several, later rows may have values below the last one of each
+        return -1 if last is None else int(last)
 
     def _check(self, oid: int) -> None:
         """Check kind of table, type and uniqueness of the column."""

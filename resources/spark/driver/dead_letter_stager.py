@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kpipe.batch.batch import Batch
+from kpipe.batch.batch import Batch, RangeReport
 from kpipe.batch.dead_letter_replay import DeadLetter
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ledger.ledger import Lane, Step
@@ -70,6 +70,9 @@ class LettersStager(LocalStager):
 
     def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
         return replace(super()._job(batch, tables, program), held=self._held)
+
+    def _reported(self, batch: Batch, reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+        return reports  # the source may have removed what it was read from, and its types
 
 
 def _held(letters: Sequence[DeadLetter]) -> RecordBlock:

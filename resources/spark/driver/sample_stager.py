@@ -59,7 +59,7 @@ class LocalStager(SparkStager):
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
         job = self._shaped(batch, tables, program, closed)
-        return [range_task.stage(job, Piece.of(step, step.range)) for step in batch.steps]
+        return self._reported(batch, [range_task.stage(job, Piece.of(step, step.range)) for step in batch.steps])
 
     def key_names(self, batch: Batch) -> tuple[str, ...]:
         """Return the columns of the first change event's key; empty if no record of the sample has one."""

@@ -17,7 +17,6 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.expressions.projection import Selection, lookups_of
 from kpipe.ingest.staging import filled
-from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.tables.changes import KEEPING
 from kpipe.tables.multi_table import fans_out, table_pipelines
@@ -39,7 +38,7 @@ from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
 from resources.spark.driver.definition_version import resolved_program
-from resources.spark.driver.sample_steps import bounds_of, spread, typed
+from resources.spark.driver.sample_steps import bounds_of, reported, spread, typed
 from resources.spark.driver.set_aside import SetAside
 from resources.spark.driver.ship_program import check_variables, copied
 from resources.spark.task import range_task
@@ -52,8 +51,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkStager"]
 
-# Columns are inferred from the first records of a few partitions, or of one partition each of up to `_SAMPLE_TOPICS` topics.
-# Columns that the sample lacks are found when the batch is read (`new_columns`), and make a second reading necessary.
+# Columns are inferred from the first records of a few partitions, or of one partition each of up to `_SAMPLE_TOPICS` topics; if
+# these have no record, of the next ones. Columns that the sample lacks are found when the batch is read (`new_columns`), and make
+# a second reading necessary.
 _SAMPLE_RECORDS = 500
 _SAMPLE_PARTITIONS = 4
 _SAMPLE_TOPICS = 16
@@ -99,8 +99,9 @@ class SparkStager:
         self._program = resolved_program(pipeline)
         self._selections = [checked_selection(part) for part in self._parts]  # tables by topic share one
         self._lookups = Lookups(pipeline, lookups_of(self._selections), ask, self._environ)
-        # By table, and by topic if each has its own table: NOT NULL columns, and columns of samples. Read once a run.
-        self._never_null, self._seen = dict[str, frozenset[str]](), dict[str, Columns]()
+        # By table: NOT NULL columns. By topic, if each has its own table: columns of samples, with the batch if only of it.
+        # Read once a run.
+        self._never_null, self._seen = dict[str, frozenset[str]](), dict[str, tuple[str, Columns]]()
         self._shipped: ProgramSpec | None = None
         self._runner: BatchRunner | None = None
         self._given_up = threading.Event()
@@ -149,19 +150,20 @@ class SparkStager:
         # Records of the transaction topic are rows of no table.
         steps = [step for step in mine if step.source.topic.name != self._pipeline.transaction_topic] or mine
         topic = steps[0].source.topic.name if taken.topics is not None else ""
-        if topic in self._seen:
-            return self._seen[topic]
+        if topic in self._seen and self._seen[topic][0] in ("", batch.id):
+            return self._seen[topic][1]
         self._name_fields(batch)
         spec = self._spec(str(self._program.file)) if self._program else None
         self._given_up.clear()
         job = replace(self._job(batch, (), spec), cancelled=self._given_up.is_set)
         payloads, keys, written = list[bytes](), list[bytes](), Columns()
-        for step in spread(steps)[: max(_SAMPLE_PARTITIONS, min(len({step.source.topic for step in steps}), _SAMPLE_TOPICS))]:
-            size = _SAMPLE_RECORDS * (job.connector.record_size if job.connector is not None else 1)
-            part = Range(step.range.start, min(step.range.end, step.range.start + size))
-            piece, sample = Piece(step.source, part), list[bytes]()
+        most = max(_SAMPLE_PARTITIONS, min(len({step.source.topic for step in steps}), _SAMPLE_TOPICS))
+        for number, step in enumerate(spread(steps)):
+            if number >= most and (payloads or keys or spec is not None):  # a program that filters is not run for all
+                break
+            piece, sample = Piece(step.source, step.range), list[bytes]()
             if spec is not None and spec.arrow:
-                found, poison_records = range_task.sample_columns(job, piece)
+                found, poison_records = range_task.sample_columns(job, piece, _SAMPLE_RECORDS)
                 written = written.joined(found)
             else:
                 sample, poison_records = range_task.sample(job, piece, _SAMPLE_RECORDS, framing=not payloads)
@@ -173,9 +175,10 @@ class SparkStager:
         if pipeline.format.type != "arrow":
             access = registry_access(pipeline.source, self._environ)
             columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, access, *bounds)
-            columns = typed(pipeline, columns, job.connector, steps[:_SAMPLE_TOPICS])
-        self._seen[topic] = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
-        return self._seen[topic]
+            columns = typed(pipeline, columns, job.connector, steps)
+        columns = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
+        self._seen[topic] = ("" if columns else batch.id, columns)  # the next batch may have records
+        return columns
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
@@ -183,7 +186,7 @@ class SparkStager:
         reports = runner.run(batch, self._shaped(batch, tables, self._ship(), closed), self._pipeline.name)
         for report in reports:
             self._aside.add_poison(report.source, report.poison_records)
-        return sorted(reports, key=lambda report: (report.source, report.range))
+        return sorted(self._reported(batch, reports), key=lambda report: (report.source, report.range))
 
     def work(self) -> Work:
         """See `Spread`."""
@@ -203,6 +206,11 @@ class SparkStager:
         """See `Releasing`."""
         if self._runner is not None:
             self._runner.release()
+
+    def _reported(self, batch: Batch, reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+        """Return the reports with the source's types; see `reported`."""
+        connector = connector_of(self._pipeline, self._environ)
+        return reported(self._pipeline, batch, reports, connector, [chosen for _, chosen in self._of_batch(batch)])
 
     def _new_runner(self) -> BatchRunner:
         spark = self._spark()

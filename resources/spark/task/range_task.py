@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -30,6 +30,9 @@ from resources.spark.task.transform import columns, payloads, poison_records, tr
 
 _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
+
+_LONGER = 16
+"""Factor of the length of the next offsets, where the first ones had too few records for a sample."""
 
 SAMPLE_BYTES = 8 << 20
 """Bytes of a range's records from which columns are inferred, as the driver needs memory for all of them."""
@@ -179,10 +182,11 @@ def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> t
     """
     refused = job.refused.get(piece.source, {})  # these add no columns
     if job.program is None:
-        values = [value for at, value, _ in _first(job, piece) if value is not None and at not in refused]
-        return values[:limit], {}
-    piece = _cut(job, piece)
+        return [value for _, value, _ in _first(job, piece, limit, refused, _valued) if value is not None], {}
     known = {**job.poison_records.get(piece.source, {}), **refused}
+    if (part := _cut(job, piece, limit, known)) is None:
+        return [], {}
+    piece = part
     if framing:
         check_framing(job, piece, known)
     try:
@@ -194,10 +198,12 @@ def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> t
         return payloads(job, piece, reader, {**known, **poison}, limit, SAMPLE_BYTES), poison
 
 
-def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, str]]:
+def sample_columns(job: JobSpec, piece: Piece, limit: int) -> tuple[Columns, Mapping[int, str]]:
     """Return the columns that a program with `stdin: arrow` writes for a range, and the poison records as in `sample`."""
-    piece = _cut(job, piece)
     known = {**job.poison_records.get(piece.source, {}), **job.refused.get(piece.source, {})}
+    if (part := _cut(job, piece, limit, known)) is None:
+        return Columns(), {}
+    piece = part
     try:
         with job.reader(piece) as reader:
             return columns(job, piece, reader, known), {}
@@ -210,22 +216,57 @@ def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, st
 def sample_keys(job: JobSpec, piece: Piece, limit: int) -> list[bytes]:
     """Return the keys of the first records of a range, at most `limit`."""
     refused = job.refused.get(piece.source, {})
-    return [key for at, _, key in _first(job, piece) if key is not None and at not in refused][:limit]
+    return [key for _, _, key in _first(job, piece, limit, refused, _keyed) if key is not None]
 
 
-def _first(job: JobSpec, piece: Piece) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield offset, value and key of the first records, up to the one with which `SAMPLE_BYTES` are reached."""
+_Record = tuple[int, bytes | None, bytes | None]  # offset, value, key
+
+
+def _valued(record: _Record) -> bool:
+    return record[1] is not None
+
+
+def _keyed(record: _Record) -> bool:
+    return record[2] is not None
+
+
+def _any(_: _Record) -> bool:
+    return True
+
+
+def _first(
+    job: JobSpec, piece: Piece, limit: int, without: Collection[int], wanted: Callable[[_Record], bool]
+) -> Iterator[_Record]:
+    """Yield the first `limit` records that are wanted, up to the one with which `SAMPLE_BYTES` are reached.
+
+    The range is read until then: its first offsets may have no record, as in a compacted topic or a table.
+    """
     left = SAMPLE_BYTES
-    with job.reader(piece) as reader:
-        for block, _ in reader.blocks():
-            for at, value, key in zip(block.offsets, block.values, block.keys(), strict=True):
-                yield at, value, key
-                left -= len(value or b"") + len(key or b"")
-                if left <= 0:
-                    return
+    for part in _growing(piece.range, limit):
+        with job.reader(Piece(piece.source, part)) as reader:
+            for block, _ in reader.blocks():
+                for record in zip(block.offsets, block.values, block.keys(), strict=True):
+                    at, value, key = record
+                    if at in without or not wanted(record):
+                        continue
+                    yield record
+                    left, limit = left - len(value or b"") - len(key or b""), limit - 1
+                    if left <= 0 or limit <= 0:
+                        return
 
 
-def _cut(job: JobSpec, piece: Piece) -> Piece:
-    """Return the piece of these first records; a program that fails may be given it several times."""
-    last = max((at for at, _, _ in _first(job, piece)), default=piece.range.end - 1)
-    return replace(piece, range=Range(piece.range.start, int(last) + 1))
+def _growing(span: Range, size: int) -> Iterator[Range]:
+    """Divide a range: databases sort all rows of a part before they return the first, and its first offsets usually suffice."""
+    start = span.start
+    while start < span.end:
+        end = min(start + size, span.end)
+        yield Range(start, end)
+        start, size = end, size * _LONGER
+
+
+def _cut(job: JobSpec, piece: Piece, limit: int, without: Collection[int]) -> Piece | None:
+    """Return the piece of these first records, as a program that fails may be given it several times; None: there are none."""
+    assert job.program is not None
+    wanted = _any if job.program.stdin in ("json", "arrow") else _valued  # other programs are not given tombstones
+    offsets = [int(at) for at, _, _ in _first(job, piece, limit, without, wanted)]
+    return replace(piece, range=Range(offsets[0], offsets[-1] + 1)) if offsets else None

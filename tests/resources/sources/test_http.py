@@ -378,6 +378,7 @@ def test_private_addresses_are_refused_without_permission(api: Api, tmp_path: Pa
 
 
 _GOOD = {"url": "https://api.example.com/orders", "column": "id", "after": "since"}
+_PAGES = {"column": None, "after": None, "page_size": 3}
 
 
 @pytest.mark.parametrize(
@@ -387,6 +388,11 @@ _GOOD = {"url": "https://api.example.com/orders", "column": "id", "after": "sinc
         ({"url": "https://u:p@api.example.com/"}, {}, "contains credentials"),
         ({"url": "https://api.example.com/?api_key=abc"}, {}, "may contain a secret"),
         ({"url": "ftp://api.example.com/"}, {}, "invalid address"),
+        ({"url": "https://api.example.com/?a=1&since=500"}, {}, "url: expected no parameter since, found since=500"),
+        ({"url": "https://api.example.com/?since="}, {}, "url: expected no parameter since, found since="),
+        ({"url": "https://api.example.com/?b%5Ba%5D=5", "after": None, "from": "b[a]"}, {}, r"url: expected no parameter b\[a\]"),
+        ({**_PAGES, "url": "https://api.example.com/?p=3", "page": "p"}, {}, "url: expected no parameter p, found p=3"),
+        ({**_PAGES, "url": "https://api.example.com/?o=1&o=0", "offset": "o"}, {}, "url: expected no parameter o, found o=1"),
         ({"page": "page", "page_size": 3}, {}, "found after and page"),
         ({"after": None}, {}, "found none"),
         ({"column": None}, {}, "column belongs to after and from"),

@@ -92,6 +92,38 @@ def test_rows_of_duckdb_are_records_at_the_value_of_the_column(tmp_path: Path) -
     assert bench.audit().ok, bench.audit().problems
 
 
+def test_columns_are_those_of_the_first_rows(tmp_path: Path) -> None:
+    """Their values of the column may be far from 0."""
+    table = DuckTable(tmp_path)
+    table.run("ALTER TABLE orders ADD COLUMN many DECIMAL(20, 2)[]", "ALTER TABLE orders ADD COLUMN s STRUCT(a DECIMAL(20, 2))")
+    table.run("INSERT INTO orders VALUES (1000, 'x', NULL, 1, [123456789012345678.91], {'a': 123456789012345678.91})")
+    for schema in ("ignore", "fail", "evolve"):
+        (tmp_path / schema).mkdir()
+        bench = Bench(tmp_path / schema, source=table.source(), files=None, schema=schema)
+        bench.run()
+        assert rows(bench, "id, name, many::VARCHAR, s.a::VARCHAR") == [
+            (1000, "x", "[123456789012345678.91]", "123456789012345678.91")
+        ]
+        assert rows(bench, "typeof(many), typeof(s)") == [("DECIMAL(20,2)[]", "STRUCT(a DECIMAL(20,2))")]
+
+
+def test_columns_that_appear_later_have_the_types_of_the_table(tmp_path: Path) -> None:
+    """Also where an expression gives another column a type of its own."""
+    table = DuckTable(tmp_path)
+    table.run("ALTER TABLE orders ADD COLUMN s STRUCT(a DECIMAL(20, 2))", "INSERT INTO orders (id) VALUES (1)")
+    bench = Bench(tmp_path, source=table.source(), files=None, set={"twice": "CAST(exact AS DOUBLE) * 2"})
+    bench.run()
+    table.run("ALTER TABLE orders ADD COLUMN exact DECIMAL(20, 2)", "ALTER TABLE orders ADD COLUMN f FLOAT")
+    table.run("INSERT INTO orders VALUES (2, NULL, NULL, NULL, {'a': 123456789012345678.91}, 123456789012345678.91, 5)")
+    bench.run()
+    table.run("INSERT INTO orders (id, f) VALUES (3, 1.5)")
+    bench.run()
+    assert rows(bench, "id, exact::VARCHAR, s.a::VARCHAR, f")[1:] == [
+        (2, "123456789012345678.91", "123456789012345678.91", 5), (3, None, None, 1.5),
+    ]  # fmt: skip
+    assert rows(bench, "DISTINCT typeof(exact), typeof(f), typeof(twice)") == [("DECIMAL(20,2)", "DOUBLE", "DOUBLE")]
+
+
 def test_runs_that_are_killed_repeat_and_lose_no_row(tmp_path: Path) -> None:
     table, written = DuckTable(tmp_path), 0
     bench = Bench(tmp_path, source=table.source(), files=None)
@@ -191,9 +223,11 @@ def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: 
     assert rows(bench, "typeof(price), typeof(exact), typeof(empty)") == [("JSON", "DECIMAL(30,4)", "DECIMAL(9,2)")]
 
 
-def test_columns_of_float_stay_double_after_integers(orders: PostgresTable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1, 1000])
+def test_columns_of_float_stay_double_after_integers(orders: PostgresTable, tmp_path: Path, first: int) -> None:
     """PostgreSQL writes 5.0 as 5: the column became a BIGINT, and later fractions were dead letters."""
     orders.run("ALTER TABLE orders ADD f real, ADD g float8, ADD h float8[], ADD n numeric[]")
+    orders.run(f"ALTER TABLE orders ALTER id RESTART WITH {first}")
     orders.run("INSERT INTO orders (f, g, h, n) VALUES (5, 7, '{1,2}', '{3}')")
     bench = Bench(tmp_path, source=orders.source(), files=None)
     bench.run()
@@ -246,6 +280,13 @@ def test_a_task_may_take_its_time_between_two_blocks(orders: PostgresTable, monk
     assert found == 2000
 
 
+_SHARED = "CREATE SEQUENCE s CACHE 10; DROP TABLE orders; CREATE TABLE orders"
+_PARTITION = (
+    "DROP TABLE orders; CREATE TABLE whole (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY) PARTITION BY RANGE (id);"
+    " CREATE TABLE orders PARTITION OF whole DEFAULT"
+)
+
+
 @pytest.mark.parametrize(
     ("statement", "column", "words"),
     [
@@ -257,6 +298,20 @@ def test_a_task_may_take_its_time_between_two_blocks(orders: PostgresTable, monk
         ("ALTER TABLE orders RENAME TO others", "id", "the table does not exist"),
         ("CREATE TABLE child () INHERITS (orders)", "id", "other tables inherit from it"),
         ("ALTER SEQUENCE orders_id_seq CYCLE", "id", "descends or starts again"),
+        (
+            f"ALTER SEQUENCE orders_id_seq CACHE 10; REVOKE SELECT ON orders_id_seq FROM {ROLE}",
+            "id",
+            "each session 10 values at once",
+        ),
+        (f"ALTER SEQUENCE orders_id_seq CYCLE; REVOKE SELECT ON orders_id_seq FROM {ROLE}", "id", "descends or starts again"),
+        (f"{_SHARED} (id bigint DEFAULT nextval('s') PRIMARY KEY)", "id", "sequence s gives each session 10 values at once"),
+        (f"{_SHARED} (id bigint DEFAULT 2 * nextval('s') PRIMARY KEY)", "id", "sequence s gives each session 10 values at once"),
+        (f"{_SHARED} (id bigint DEFAULT nextval('s'::text) PRIMARY KEY)", "id", "its default finds its sequence at run time"),
+        (
+            f"{_PARTITION}; ALTER SEQUENCE whole_id_seq CACHE 10",
+            "id",
+            "sequence whole_id_seq gives each session 10 values at once",
+        ),
         ("ALTER TABLE orders ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "id", "row-level security"),
     ],
 )
@@ -267,6 +322,19 @@ def test_a_column_of_postgresql_that_is_no_position_is_refused(
     with pytest.raises(ReadFailed, match=words) as caught:
         Bench(tmp_path, source=orders.source(column), files=None).run()
     assert PASSWORD not in json.dumps([caught.value.what, caught.value.hint])
+
+
+def test_values_of_several_sequences_are_read(orders: PostgresTable, tmp_path: Path) -> None:
+    """The sequence that the column owns is ahead of the one that its default uses."""
+    orders.run(
+        "ALTER TABLE orders ALTER id DROP IDENTITY", "CREATE SEQUENCE s", "CREATE SEQUENCE own OWNED BY orders.id",
+        "SELECT setval('own', 1000)", "ALTER TABLE orders ALTER id SET DEFAULT nextval('s')",
+    )  # fmt: skip
+    bench = Bench(tmp_path, source=orders.source(), files=None)
+    for number in (1, 2):
+        orders.run("INSERT INTO orders (name) VALUES ('a')")
+        bench.run()
+        assert rows(bench) == list(range(1, number + 1))
 
 
 def test_a_replica_or_a_subscriber_is_refused(orders: PostgresTable, tmp_path: Path) -> None:

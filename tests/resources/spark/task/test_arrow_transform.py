@@ -282,15 +282,15 @@ def test_tombstones_that_delete_are_not_in_the_sample_either(bench: Bench) -> No
     job = replace(bench.job(body, [b"a", None]), tables=(), transform="dead_letter")
     assert job.program is not None
     job = replace(job, program=replace(job.program, deletes=True))
-    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)))
+    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)), 500)
     assert (columns.get("value"), found) == (parse_type("BLOB"), {})
 
 
 def test_a_sample_gives_the_columns(bench: Bench) -> None:
-    columns, found = range_task.sample_columns(bench.job(ROWS, [b'[["a", 1]]']), Piece(SOURCE, Range(10, 21)))
+    columns, found = range_task.sample_columns(bench.job(ROWS, [b'[["a", 1]]']), Piece(SOURCE, Range(10, 21)), 500)
     assert (columns.to_dict(), found) == ({"name": "VARCHAR", "n": "BIGINT"}, {})
     job = bench.job(ROWS, [b"no json", b'[["a", 1]]'], transform="dead_letter")
-    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)))
+    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)), 500)
     assert (columns.to_dict(), list(found)) == ({"name": "VARCHAR", "n": "BIGINT"}, [10])
 
 
@@ -300,7 +300,7 @@ def test_a_sample_has_no_columns_that_are_always_null(bench: Bench) -> None:
     out = pa.table({"a": pa.nulls(count), "b": pa.array([[]] * count, pa.list_(pa.null())), "_kafka_c": pa.array([1] * count)})
     write(out.schema, (batch.columns for batch in out.to_batches()))
     """
-    columns, _ = range_task.sample_columns(bench.job(body, [b"x"]), Piece(SOURCE, Range(10, 21)))
+    columns, _ = range_task.sample_columns(bench.job(body, [b"x"]), Piece(SOURCE, Range(10, 21)), 500)
     assert columns.to_dict() == {}
 
 

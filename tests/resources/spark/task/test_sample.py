@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,17 @@ def test_a_record_larger_than_the_size_is_sampled(tmp_path: Path, monkeypatch: p
     assert range_task.sample(job(tmp_path, program), Piece(SOURCE, Range(0, 40)), 500) == (LARGE[:1], {})
 
 
-def test_small_records_are_sampled_up_to_a_number(tmp_path: Path) -> None:
-    assert range_task.sample(job(tmp_path), Piece(SOURCE, Range(0, 40)), 7) == (LARGE[:7], {})
+@pytest.mark.parametrize("program", ["", "exec cat"])
+def test_records_are_sampled_up_to_a_number(tmp_path: Path, program: str) -> None:
+    """Records with a value: offsets without a record, and tombstones, do not count."""
+    values: list[bytes | None] = [*LARGE[:3], None, None, *LARGE[3:]]
+    given = job(tmp_path, program)
+    given = replace(given, held={SOURCE: RecordBlock.of([1000 + 2 * at for at in range(42)], [0] * 42, values)})
+    piece = Piece(SOURCE, Range(0, 2000))
+    assert range_task.sample(given, piece, 7) == (LARGE[:7], {})
+    given = replace(given, refused={SOURCE: {1000: "", 1002: ""}})
+    assert range_task.sample(given, piece, 7) == (LARGE[2:9], {})
+    assert range_task.sample(given, Piece(SOURCE, Range(0, 1000)), 7) == ([], {})
 
 
 @pytest.mark.parametrize("mode", ["map", "filter", "flatmap"])
