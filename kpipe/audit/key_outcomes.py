@@ -95,6 +95,7 @@ class KeySummary:
         older_rows: whether `OLDER` is explained.
         finished: whether every part was compared.
         trouble: reasons why the audit itself proves nothing.
+        policy_unknown: whether `compacted` is true only because the topic's `cleanup.policy` cannot be read.
     """
 
     totals: Counter[KeyOutcome]
@@ -106,6 +107,7 @@ class KeySummary:
     older_rows: bool = False
     finished: bool = True
     trouble: list[str] = field(default_factory=list)
+    policy_unknown: bool = False
 
     @property
     def explained(self) -> frozenset[KeyOutcome]:
@@ -149,10 +151,17 @@ class KeySummary:
             found.append("no record was compared: the range is empty")
         if not self.compared and not self.keys_only:
             found.append("no column was compared: no record has a field with the name of a column")
-        if self.compacted and self.every:
+        return found + (self._compaction() if self.compacted else [])
+
+    def _compaction(self) -> list[str]:
+        """Return why compaction prevents a proof."""
+        read, found = self.read, list[str]()
+        if self.every:
             found.append("the topic is compacted, so it does not contain each record of its rows")
-        elif self.compacted and read.foreign:
+        elif read.foreign:
             found.append(
                 f"compaction keeps the newest record of Kafka's key, and {read.foreign:,} records have another key there"
             )
+        if found and self.policy_unknown:
+            found.append("cleanup.policy cannot be read, so the topic counts as compacted: grant DescribeConfigs on the topic")
         return found

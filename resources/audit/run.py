@@ -131,8 +131,9 @@ def run(request: Request, folder: Path, progress: Progress = lambda _: None) -> 
         if request.number is not None:
             notes.misnumbered, facts["misnumbered"] = report.misnumbered(20)
         summary = Summary(
-            request.isolation, ranges, report.tails(), counts, notes, rows, request.filtered, finished=True, trouble=trouble
-        )
+            request.isolation, ranges, report.tails(), counts, notes, rows, request.filtered, finished=True, trouble=trouble,
+            policy_unknown=not (request.compacted or facts["cleanup policy"]),
+        )  # fmt: skip
         report.finish(summary)
         return summary, report.findings(request.isolation, 20), facts
 
@@ -253,6 +254,7 @@ def _notes(path: Path, ranges: Mapping[int, tuple[int, int]], after: Mapping[int
 
 
 def _compare(request: Request, report: Report, facts: Mapping[str, Any], progress: Progress) -> None:
+    # An unknown policy must not explain a row without a record.
     compacted = request.compacted or "compact" in str(facts["cleanup policy"])
     rules = Rules(request.isolation == "read_uncommitted", compacted, request.skips_tombstones)
     ranges = {int(number): (start, stop) for number, (start, stop) in facts["ranges"].items()}

@@ -25,6 +25,7 @@ from resources.audit.run import Progress, Request, counted, outside, read_declar
 from resources.audit.sources import check_address, open_table
 from resources.audit.topic_admin import Identity, TopicAdmin
 from resources.audit.topic_log import TopicLog
+from resources.kafka.rare_requests import may_compact
 
 __all__ = ["KeyRequest", "run"]
 
@@ -103,7 +104,8 @@ def run(
             progress(f"compared {bucket + 1:,} of {facts['buckets']:,} buckets of keys")
         summary = KeySummary(
             report.totals(), read, [chosen.contents[at].column for at in numbers], request.columns == ("none",),
-            _is_compacted(request, facts), request.every, request.older_rows, trouble=trouble,
+            base.compacted or may_compact(facts["cleanup policy"]), request.every, request.older_rows, trouble=trouble,
+            policy_unknown=not (base.compacted or facts["cleanup policy"]),
         )  # fmt: skip
         columns = [(at, item.column, item.path, at in numbers) for at, item in enumerate(chosen.contents)]
         report.finish(summary, columns, query)
@@ -111,10 +113,6 @@ def run(
         for item in findings:
             item["columns"] = [chosen.contents[at].column for at in item["columns"]]
         return summary, findings, {**facts, "unreadable": report.unreadable(_SHOWN)}
-
-
-def _is_compacted(request: KeyRequest, facts: Mapping[str, Any]) -> bool:
-    return request.base.compacted or "compact" in str(facts["cleanup policy"])
 
 
 def _plan(facts: Mapping[str, Any]) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,17 @@ def test_checks_find_a_report_that_was_edited(tmp_path: Path, monkeypatch: pytes
         with duckdb.connect(str(tmp_path / "report" / "report.duckdb")) as connection:
             connection.execute(edit)
         assert proofs(tmp_path / "report")[number], edit
+
+
+def test_a_policy_that_cannot_be_read_is_named_if_it_would_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes(monkeypatch, [[State.VALUE, State.NONE]], policy="")
+    table = write(tmp_path, [(0, 0), (0, 1)])
+    request = audit.Request(Source(brokers="b", topic="t"), table)
+    problems = audit.run(request, tmp_path / "report")[0].problems()
+    assert len(problems) == 2 and "cleanup.policy cannot be read" in problems[1]
+    assert audit.run(replace(request, compacted=True), tmp_path / "stated")[0].ok
+    fakes(monkeypatch, [[State.VALUE, State.VALUE]], policy="")
+    assert audit.run(request, tmp_path / "irrelevant")[0].ok
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,11 @@ def test_compaction_by_another_key_proves_nothing(tmp_path: Path, monkeypatch: p
     serve(monkeypatch, log, policy="compact,delete")
     summary, *_ = run(request(table), tmp_path / "report")
     assert summary.problems() == ["compaction keeps the newest record of Kafka's key, and 2 records have another key there"]
+    serve(monkeypatch, log, policy="")
+    for every in (False, True):
+        unknown = run(request(table, every=every), tmp_path / f"unknown{every}")[0].problems()
+        assert len(unknown) == 2 and "cleanup.policy cannot be read" in unknown[-1]
+    assert "cannot be read" not in str(run(request(table, compacted=True), tmp_path / "stated")[0].problems())
     serve(monkeypatch, log)
     assert run(request(table), tmp_path / "kept")[0].ok
     assert not run(request(table, compacted=True), tmp_path / "before")[0].ok
