@@ -23,6 +23,7 @@ class KeyOutcome(IntEnum):
     DUPLICATE = 7
     UNORDERED = 8
     OLDER = 9
+    REPLACED = 10
 
 
 MEANINGS: dict[KeyOutcome, str] = {
@@ -36,6 +37,7 @@ MEANINGS: dict[KeyOutcome, str] = {
     KeyOutcome.DUPLICATE: "more rows than records",
     KeyOutcome.UNORDERED: "records of the key in several partitions: which of them is the newest cannot be determined",
     KeyOutcome.OLDER: "a row without a record, though the log may have contained one: it does not begin with offset 0",
+    KeyOutcome.REPLACED: "a record after the range, by which compaction may have removed the newest one of the range",
 }
 
 EXPLAINED = frozenset({KeyOutcome.MATCHED, KeyOutcome.ABSENT, KeyOutcome.NEWER})
@@ -49,6 +51,9 @@ class Read:
     Attributes:
         records: of the range, without declared ones.
         later: records between the end of the range and the end of the log after the table was read.
+        ignored: records that are compared with no row, and not declared: tombstones that the loader skips, and later records
+            whose key cannot be read.
+        written: offsets that were written after the table was read, until the topic was.
         tombstones: records of the range without a value.
         later_tombstones: later records without a value.
         unreadable: records of the range without a key that can be read.
@@ -73,6 +78,8 @@ class Read:
     fields: set[int] = field(default_factory=set)
     unmapped: set[str] = field(default_factory=set)
     later_tombstones: int = 0
+    ignored: int = 0
+    written: int = 0
 
     def add(self, other: Read) -> None:
         """Add what another part has read."""
@@ -154,14 +161,25 @@ class KeySummary:
         return found + (self._compaction() if self.compacted else [])
 
     def _compaction(self) -> list[str]:
-        """Return why compaction prevents a proof."""
+        """Return why compaction prevents a proof: the log may lack records that decide which rows are right."""
         read, found = self.read, list[str]()
         if self.every:
             found.append("the topic is compacted, so it does not contain each record of its rows")
-        elif read.foreign:
-            found.append(
-                f"compaction keeps the newest record of Kafka's key, and {read.foreign:,} records have another key there"
-            )
-        if found and self.policy_unknown:
+        else:
+            if read.foreign:
+                found.append(
+                    f"compaction keeps the newest record of Kafka's key, and {read.foreign:,} records have another key there"
+                )
+            if out := read.declared + read.ignored:
+                found.append(
+                    f"{out:,} {'record was' if out == 1 else 'records were'} left out, by which compaction may have removed"
+                    " others of the same keys"
+                )
+            if read.written:
+                found.append(
+                    f"{read.written:,} {'offset' if read.written == 1 else 'offsets'} of the topic were written after the table"
+                    " was read: compaction may have removed records before they were read"
+                )
+        if self.policy_unknown and (found or self.totals[KeyOutcome.REPLACED]):
             found.append("cleanup.policy cannot be read, so the topic counts as compacted: grant DescribeConfigs on the topic")
         return found

@@ -123,4 +123,6 @@ def _show(summary: KeySummary, findings: list[dict[str, Any]], facts: Mapping[st
         echo(f"record {partition}:{offset}: {plain(reason)}", err=True)
     for problem in summary.problems():
         echo(f"problem: {problem}", err=True)
+    if summary.totals[KeyOutcome.REPLACED] or (summary.compacted and read.written):
+        echo("audit a compacted topic to its end (--to end), while nothing writes to it and all of it is loaded", err=True)
     echo("NOT explained; see docs/how-to/operate/audit.md", err=True)
