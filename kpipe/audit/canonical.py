@@ -139,7 +139,7 @@ def of_row(kind: str) -> Converter:
     """Return the converter of a row's values: Python's values of Arrow, or texts of a server.
 
     Timestamps are numbers of microseconds, or texts; those without a time zone are UTC. Documents are parsed values, or texts of
-    JSON, whose null is no value.
+    JSON; JSON's null is NULL.
     """
     if kind == DOCUMENT:
         return _document_of_row

@@ -124,7 +124,9 @@ def test_compaction_by_records_that_are_left_out(tmp_path: Path, monkeypatch: py
     table = parquet(tmp_path, id=[2], v=[1])
     pq.write_table(pa.table({"partition": [0], "offset": [2]}), tmp_path / "dead.parquet")
     dead = str(tmp_path / "dead.parquet")
-    for value, options in ((None, {"skips_tombstones": True}), (b"{", {"declared": dead}), (b"{", {"end": {0: 2}})):
+    cases: list[tuple[bytes | None, dict[str, Any]]]
+    cases = [(None, {"skips_tombstones": True}), (b"{", {"declared": dead}), (b"{", {"end": {0: 2}})]
+    for value, options in cases:
         log = [[None, Record(2, {"id": 2, "v": 1}), Record(1, value)]]
         for policy in ("compact", "delete"):
             serve(monkeypatch, log, policy=policy)
