@@ -138,8 +138,11 @@ def of_record(kind: str, unit: str = "ms") -> Converter:
 def of_row(kind: str) -> Converter:
     """Return the converter of a row's values: Python's values of Arrow, or texts of a server.
 
-    Timestamps are numbers of microseconds, or texts; those without a time zone are UTC.
+    Timestamps are numbers of microseconds, or texts; those without a time zone are UTC. Documents are parsed values, or texts of
+    JSON; JSON's null is NULL.
     """
+    if kind == DOCUMENT:
+        return _document_of_row
     convert = _ROW[kind]
 
     def converted(value: Any) -> str | None:
@@ -278,12 +281,12 @@ def _uuid(value: Any) -> str:
     return str(value).lower()
 
 
-def _parsed(value: Any) -> str | None:
+def _document_of_row(value: Any) -> str | None:
     try:
         found = parse(value.encode()) if isinstance(value, str) else value
-        return None if found is None else document(found)
+        return None if found is None else _printable(document(found))
     except (ValueError, RecursionError):
-        return None
+        return _printable(f"?{value}")
 
 
 _RECORD: dict[str, Converter] = {
@@ -291,5 +294,5 @@ _RECORD: dict[str, Converter] = {
     UUID: _uuid, DOCUMENT: document, TIMESTAMP: _instant,
 }  # fmt: skip
 _ROW: dict[str, Converter] = {
-    **_RECORD, DOCUMENT: _parsed, TIMESTAMP: lambda value: str(value) if isinstance(value, int) else _instant(str(value)),
+    **_RECORD, TIMESTAMP: lambda value: str(value) if isinstance(value, int) else _instant(str(value)),
 }  # fmt: skip

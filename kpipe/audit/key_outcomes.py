@@ -23,6 +23,7 @@ class KeyOutcome(IntEnum):
     DUPLICATE = 7
     UNORDERED = 8
     OLDER = 9
+    REPLACED = 10
 
 
 MEANINGS: dict[KeyOutcome, str] = {
@@ -36,6 +37,7 @@ MEANINGS: dict[KeyOutcome, str] = {
     KeyOutcome.DUPLICATE: "more rows than records",
     KeyOutcome.UNORDERED: "records of the key in several partitions: which of them is the newest cannot be determined",
     KeyOutcome.OLDER: "a row without a record, though the log may have contained one: it does not begin with offset 0",
+    KeyOutcome.REPLACED: "a record after the range, by which compaction may have removed the newest one of the range",
 }
 
 EXPLAINED = frozenset({KeyOutcome.MATCHED, KeyOutcome.ABSENT, KeyOutcome.NEWER})
@@ -49,6 +51,9 @@ class Read:
     Attributes:
         records: of the range, without declared ones.
         later: records between the end of the range and the end of the log after the table was read.
+        ignored: records that are compared with no row, and not declared: tombstones that the loader skips, and later records
+            whose key cannot be read.
+        written: offsets that were written after the table was read, until the topic was.
         tombstones: records of the range without a value.
         later_tombstones: later records without a value.
         unreadable: records of the range without a key that can be read.
@@ -73,6 +78,8 @@ class Read:
     fields: set[int] = field(default_factory=set)
     unmapped: set[str] = field(default_factory=set)
     later_tombstones: int = 0
+    ignored: int = 0
+    written: int = 0
 
     def add(self, other: Read) -> None:
         """Add what another part has read."""
@@ -95,6 +102,7 @@ class KeySummary:
         older_rows: whether `OLDER` is explained.
         finished: whether every part was compared.
         trouble: reasons why the audit itself proves nothing.
+        policy_unknown: whether `compacted` is true only because the topic's `cleanup.policy` cannot be read.
     """
 
     totals: Counter[KeyOutcome]
@@ -106,6 +114,7 @@ class KeySummary:
     older_rows: bool = False
     finished: bool = True
     trouble: list[str] = field(default_factory=list)
+    policy_unknown: bool = False
 
     @property
     def explained(self) -> frozenset[KeyOutcome]:
@@ -149,10 +158,28 @@ class KeySummary:
             found.append("no record was compared: the range is empty")
         if not self.compared and not self.keys_only:
             found.append("no column was compared: no record has a field with the name of a column")
-        if self.compacted and self.every:
+        return found + (self._compaction() if self.compacted else [])
+
+    def _compaction(self) -> list[str]:
+        """Return why compaction prevents a proof: the log may lack records that decide which rows are right."""
+        read, found = self.read, list[str]()
+        if self.every:
             found.append("the topic is compacted, so it does not contain each record of its rows")
-        elif self.compacted and read.foreign:
-            found.append(
-                f"compaction keeps the newest record of Kafka's key, and {read.foreign:,} records have another key there"
-            )
+        else:
+            if read.foreign:
+                found.append(
+                    f"compaction keeps the newest record of Kafka's key, and {read.foreign:,} records have another key there"
+                )
+            if out := read.declared + read.ignored:
+                found.append(
+                    f"{out:,} {'record was' if out == 1 else 'records were'} left out, by which compaction may have removed"
+                    " others of the same keys"
+                )
+            if read.written:
+                found.append(
+                    f"{read.written:,} {'offset' if read.written == 1 else 'offsets'} of the topic were written after the table"
+                    " was read: compaction may have removed records before they were read"
+                )
+        if self.policy_unknown and (found or self.totals[KeyOutcome.REPLACED]):
+            found.append("cleanup.policy cannot be read, so the topic counts as compacted: grant DescribeConfigs on the topic")
         return found

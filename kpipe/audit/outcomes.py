@@ -145,6 +145,7 @@ class Summary:
         filtered: records that the loader filtered, by its own count; None: not stated.
         finished: whether each window was compared.
         trouble: reasons why the audit itself proves nothing.
+        policy_unknown: whether compaction is unknown, because the topic's `cleanup.policy` cannot be read.
     """
 
     isolation: str
@@ -156,6 +157,7 @@ class Summary:
     filtered: int | None = None
     finished: bool = True
     trouble: list[str] = field(default_factory=list)
+    policy_unknown: bool = False
 
     @property
     def span(self) -> int:
@@ -209,6 +211,11 @@ class Summary:
             for outcome in sorted(wrong)
             if totals[outcome]
         )
+        if self.policy_unknown and (totals[Outcome.ROW_WITHOUT_RECORD] or totals[Outcome.DECLARED_ROW]):
+            found.append(
+                "cleanup.policy cannot be read, so compaction explains no offset without a record: grant DescribeConfigs on the"
+                " topic, or set --compacted"
+            )
         return found + self._rows()
 
     def _rows(self) -> list[str]:

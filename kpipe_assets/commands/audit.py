@@ -257,6 +257,8 @@ def _show(summary: Summary, findings: list[Any], facts: Mapping[str, Any]) -> No
         amount = summary.totals[outcome]
         if amount and outcome in explained:
             echo(f"{amount:,}: {MEANINGS[outcome]}")
+    if not facts["cleanup policy"]:
+        echo("cleanup.policy: cannot be read (grant DescribeConfigs on the topic)")
     notes = summary.notes
     for amount, text in (
         (notes.other_topic, "of other topics"),

@@ -96,6 +96,8 @@ def _show(summary: KeySummary, findings: list[dict[str, Any]], facts: Mapping[st
     read = summary.read
     keys = ", ".join(name for name, *_ in facts["keys"])
     echo(f"table {facts['table']} ({facts['snapshot']}), read at {facts['read']}, key {keys}")
+    if not facts["cleanup policy"]:
+        echo("cleanup.policy: cannot be read, so the topic counts as compacted (grant DescribeConfigs on the topic)")
     echo(f"compared columns: {', '.join(summary.compared) or 'none'}")
     for words, names in (
         ("not compared", _left_out(summary, facts)),
@@ -121,4 +123,6 @@ def _show(summary: KeySummary, findings: list[dict[str, Any]], facts: Mapping[st
         echo(f"record {partition}:{offset}: {plain(reason)}", err=True)
     for problem in summary.problems():
         echo(f"problem: {problem}", err=True)
+    if summary.totals[KeyOutcome.REPLACED] or (summary.compacted and read.written):
+        echo("audit a compacted topic to its end (--to end), while nothing writes to it and all of it is loaded", err=True)
     echo("NOT explained; see docs/how-to/operate/audit.md", err=True)

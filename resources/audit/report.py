@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from kpipe.audit.outcomes import EXPLAINED, MEANINGS, Outcome, State, Summary
 from kpipe.audit.windows import Window
-from resources.audit.compare import Runs
+from resources.audit.compare import Rules, Runs, compare
 from resources.audit.report_file import ReportFile
-from resources.audit.report_sql import CHECKS, MISNUMBERED, NUMBERED_CHECK, TABLES
+from resources.audit.report_sql import CHECKS, DECLARED_OFFSETS, MISNUMBERED, NOTHING_DECLARED, NUMBERED_CHECK, TABLES
 from resources.duckdb_engine.sandbox import literal
 
 __all__ = ["DECLARED", "NUMBERED", "ROWS", "Report"]
@@ -152,7 +152,7 @@ class Report(ReportFile):
         ).fetchall()
         return [(partition, start, end, Outcome(code), count) for partition, start, end, code, count in rows]
 
-    def finish(self, summary: Summary) -> None:
+    def finish(self, summary: Summary, rules: Rules) -> None:
         """Record the verdict, and write the SQL file."""
         wanted = ", ".join(str(int(item)) for item in EXPLAINED[summary.isolation])
         self._db.execute(
@@ -160,4 +160,15 @@ class Report(ReportFile):
             [summary.verdict, summary.problems(), json.dumps(vars(summary.notes))],
         )
         numbered = NUMBERED_CHECK.lstrip() + "\n" if (self.folder / NUMBERED).is_file() else ""
-        self._write_checks(CHECKS, EXPLAINED=wanted, NUMBERED=numbered)
+        declared = DECLARED_OFFSETS if (self.folder / DECLARED).is_file() else NOTHING_DECLARED
+        self._write_checks(CHECKS, EXPLAINED=wanted, NUMBERED=numbered, RULES=_values(rules), DECLARED=declared)
+
+
+def _values(rules: Rules) -> str:
+    """Return rows of VALUES: state, number of rows, whether the offset is declared, and the outcome."""
+    states, lines = np.array(list(State), np.uint8), list[str]()
+    for declared in (False, True):
+        for rows in range(3):
+            found = compare(np.full(len(states), rows, np.uint16), states, rules, np.full(len(states), declared))
+            lines += [f"    ({at}, {rows}, {declared}, {code})" for at, code in zip(states, found, strict=True)]
+    return ",\n".join(lines)

@@ -24,7 +24,7 @@ _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
-_FORMAT = 3
+_FORMAT = 4
 
 
 class ReportFile:

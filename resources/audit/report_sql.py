@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CHECKS", "MISNUMBERED", "NUMBERED_CHECK", "TABLES"]
+__all__ = ["CHECKS", "DECLARED_OFFSETS", "MISNUMBERED", "NOTHING_DECLARED", "NUMBERED_CHECK", "TABLES"]
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS audit (
@@ -53,6 +53,12 @@ SELECT 'numbers' AS check_name, expected, found FROM (
 WHERE expected <> found;
 """.replace("{MISNUMBERED}", MISNUMBERED)
 
+DECLARED_OFFSETS = """\
+SELECT DISTINCT d."partition", d."offset", true AS declared FROM read_parquet('declared.parquet') AS d
+  JOIN partitions AS p ON p."partition" = d."partition" AND d."offset" >= p."start" AND d."offset" < p."end"
+"""
+NOTHING_DECLARED = 'SELECT "partition", "start" AS "offset", true AS declared FROM partitions WHERE false'
+
 CHECKS = """\
 -- Prove the audit again, in the folder of the report:  duckdb -readonly report.duckdb < checks.sql
 -- Each query below but the last two returns no row if the report is correct.
@@ -70,41 +76,44 @@ SELECT 'overlapping windows' AS check_name, "partition", "start", following
 FROM (SELECT *, lead("start") OVER (PARTITION BY "partition" ORDER BY "start") AS following FROM windows)
 WHERE following < "end";
 
--- 2. Each offset with more than one row is a finding, and nothing else is.
-WITH twice AS (
-  SELECT r."partition", r."offset", count(*) AS n FROM read_parquet('rows.parquet') AS r
+-- 2. Findings are the outcomes of the offsets. An outcome follows from the state in the log, the rows (2: or more), and --except.
+WITH rules AS (
+  SELECT * FROM (VALUES
+{RULES}
+  ) AS r(state, rows, declared, outcome)),
+with_rows AS (
+  SELECT r."partition", r."offset", least(count(*), 2) AS rows FROM read_parquet('rows.parquet') AS r
   JOIN partitions AS p ON p."partition" = r."partition" AND r."offset" >= p."start" AND r."offset" < p."end"
-  GROUP BY ALL HAVING n > 1)
-SELECT 'duplicates' AS check_name,
-  (SELECT count(*) FROM twice) AS expected,
-  (SELECT coalesce(sum("end" - "start"), 0) FROM findings JOIN outcomes USING (outcome) WHERE name = 'duplicate') AS found
-WHERE expected <> found;
-
--- 3. Offsets with a row, by their state in the log. What remains of the records is missing.
-WITH present AS (
-  SELECT DISTINCT r."partition", r."offset" FROM read_parquet('rows.parquet') AS r
-  JOIN partitions AS p ON p."partition" = r."partition" AND r."offset" >= p."start" AND r."offset" < p."end"),
-placed AS (
-  SELECT CASE WHEN l.state IS NULL OR present."offset" >= l."end" THEN 1 ELSE l.state END AS state, count(*) AS n
-  FROM present ASOF LEFT JOIN log_runs AS l
-    ON l."partition" = present."partition" AND l."start" <= present."offset"
   GROUP BY ALL),
-log AS (
-  SELECT state, sum("end" - "start") AS n FROM log_runs GROUP BY ALL
-  UNION ALL
-  SELECT 1, (SELECT sum("end" - "start") FROM partitions) - (SELECT coalesce(sum("end" - "start"), 0) FROM log_runs)),
-absent AS (
-  SELECT state, log.n - coalesce(placed.n, 0) AS n FROM log LEFT JOIN placed USING (state)),
-reported AS (
-  SELECT CASE name
-      WHEN 'missing' THEN 1 WHEN 'missing_tombstone' THEN 2 WHEN 'tombstone' THEN 2 WHEN 'missing_aborted' THEN 3
-      WHEN 'aborted' THEN 3 WHEN 'no_record' THEN 0 WHEN 'expired' THEN 4 END AS state,
-    sum("end" - "start") AS n
-  FROM findings JOIN outcomes USING (outcome) GROUP BY ALL)
-SELECT 'absent' AS check_name, state, absent.n AS expected, coalesce(reported.n, 0) AS found
-FROM absent LEFT JOIN reported USING (state)
-WHERE absent.n <> coalesce(reported.n, 0)
-  AND NOT EXISTS (SELECT 1 FROM findings JOIN outcomes USING (outcome) WHERE name IN ('declared', 'declared_row'));
+named AS ({DECLARED}),
+offsets AS (
+  SELECT "partition", "offset", coalesce(rows, 0) AS rows, coalesce(declared, false) AS declared
+  FROM with_rows FULL JOIN named USING ("partition", "offset")),
+placed AS (
+  SELECT o."partition", CASE WHEN l.state IS NULL OR o."offset" >= l."end" THEN 1 ELSE l.state END AS state, o.rows, o.declared,
+    count(*) AS n
+  FROM offsets AS o ASOF LEFT JOIN log_runs AS l ON l."partition" = o."partition" AND l."start" <= o."offset"
+  GROUP BY ALL),
+counted AS (  -- all others have no row and are not declared
+  SELECT * FROM placed
+  UNION ALL SELECT "partition", state, 0, false, -n FROM placed
+  UNION ALL SELECT "partition", state, 0, false, "end" - "start" FROM log_runs
+  UNION ALL SELECT "partition", 1, 0, false, "end" - "start" FROM partitions
+  UNION ALL SELECT "partition", 1, 0, false, "start" - "end" FROM log_runs),
+again AS (SELECT "partition", outcome, sum(n) AS n FROM counted JOIN rules USING (state, rows, declared) GROUP BY ALL),
+listed AS (SELECT "partition", outcome, sum("end" - "start") AS n FROM findings GROUP BY ALL)
+SELECT 'findings' AS check_name, "partition", outcome, coalesce(again.n, 0) AS expected, coalesce(listed.n, 0) AS found
+FROM again FULL JOIN listed USING ("partition", outcome) WHERE outcome <> 0 AND expected <> found;
+
+-- 3. The totals are those of the findings. All other offsets are matched.
+WITH listed AS (
+  SELECT "partition", outcome, "end" - "start" AS n FROM findings
+  UNION ALL SELECT "partition", 0, "end" - "start" FROM partitions
+  UNION ALL SELECT "partition", 0, "start" - "end" FROM findings),
+summed AS (SELECT "partition", outcome, sum(n) AS n FROM listed GROUP BY ALL),
+reported AS (SELECT "partition", outcome, sum(offsets) AS n FROM totals GROUP BY ALL)
+SELECT 'totals' AS check_name, "partition", outcome, coalesce(summed.n, 0) AS expected, coalesce(reported.n, 0) AS found
+FROM summed FULL JOIN reported USING ("partition", outcome) WHERE expected <> found;
 
 {NUMBERED}-- 4. The result: offsets by outcome, and whether each is explained.
 SELECT o.name, sum(t.offsets) AS offsets, t.outcome IN ({EXPLAINED}) AS explained, o.meaning

@@ -131,9 +131,10 @@ def run(request: Request, folder: Path, progress: Progress = lambda _: None) -> 
         if request.number is not None:
             notes.misnumbered, facts["misnumbered"] = report.misnumbered(20)
         summary = Summary(
-            request.isolation, ranges, report.tails(), counts, notes, rows, request.filtered, finished=True, trouble=trouble
-        )
-        report.finish(summary)
+            request.isolation, ranges, report.tails(), counts, notes, rows, request.filtered, finished=True, trouble=trouble,
+            policy_unknown=not (request.compacted or facts["cleanup policy"]),
+        )  # fmt: skip
+        report.finish(summary, _rules(request, facts))
         return summary, report.findings(request.isolation, 20), facts
 
 
@@ -252,9 +253,14 @@ def _notes(path: Path, ranges: Mapping[int, tuple[int, int]], after: Mapping[int
     return notes
 
 
-def _compare(request: Request, report: Report, facts: Mapping[str, Any], progress: Progress) -> None:
+def _rules(request: Request, facts: Mapping[str, Any]) -> Rules:
+    # An unknown policy must not explain a row without a record.
     compacted = request.compacted or "compact" in str(facts["cleanup policy"])
-    rules = Rules(request.isolation == "read_uncommitted", compacted, request.skips_tombstones)
+    return Rules(request.isolation == "read_uncommitted", compacted, request.skips_tombstones)
+
+
+def _compare(request: Request, report: Report, facts: Mapping[str, Any], progress: Progress) -> None:
+    rules = _rules(request, facts)
     ranges = {int(number): (start, stop) for number, (start, stop) in facts["ranges"].items()}
     done = report.windows()
     waiting = [window for window in windows(ranges) if window not in done]

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kpipe.errors import BrokerUnreachable
 from resources.kafka.errors import LEADERLESS, Voice, failure, unreachable_hint
 
-__all__ = ["ASK_SECONDS", "RareRequests", "cleanup_policy", "watermark_offsets"]
+__all__ = ["ASK_SECONDS", "RareRequests", "cleanup_policy", "may_compact", "watermark_offsets"]
 
 ASK_SECONDS = 2.0
 """Time without records after which the topic's metadata is requested; also the timeout of that request."""
@@ -44,6 +44,11 @@ def cleanup_policy(client: AdminClient, topic: str, timeout_s: float, secrets: I
         raise failure(error.args[0], f"settings of topic {topic}", secrets) from None
     except FutureTimeout:
         raise BrokerUnreachable(f"settings of topic {topic}: no answer within {timeout_s:g} s") from None
+
+
+def may_compact(policy: str) -> bool:
+    """Return whether a `cleanup.policy` lets Kafka remove records between others; an unknown one (empty) may."""
+    return not policy or "compact" in policy
 
 
 def watermark_offsets(client: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
@@ -131,8 +136,7 @@ class RareRequests:
         from resources.kafka.client_config import admin_config  # loads pydantic, which a read does not need
 
         client = AdminClient(Voice(self._secrets).connecting(admin_config(self._config)))
-        policy = cleanup_policy(client, self._topic, _SECONDS, self._secrets)
-        return not policy or "compact" in policy
+        return may_compact(cleanup_policy(client, self._topic, _SECONDS, self._secrets))
 
     def _connected(self) -> Consumer:
         if self._client is None:

@@ -11,7 +11,7 @@ from kpipe.offsets import Range
 from kpipe.topics import PartitionId
 from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.rare_requests import cleanup_policy
+from resources.kafka.rare_requests import cleanup_policy, may_compact
 
 __all__ = ["has_record", "is_compacted"]
 
@@ -35,7 +35,6 @@ def has_record(source: Source, where: PartitionId, offset: int) -> bool:
 def is_compacted(source: Source, topic: str) -> bool:
     """Return whether Kafka may remove records of the topic between others; True if its settings cannot be read."""
     try:
-        policy = cleanup_policy(AdminClient(admin_config(client_config(source))), topic, operation_timeout_s(source))
-        return not policy or "compact" in policy
+        return may_compact(cleanup_policy(AdminClient(admin_config(client_config(source))), topic, operation_timeout_s(source)))
     except (KafkaException, KeyError, ValueError, SourceError):
         return True

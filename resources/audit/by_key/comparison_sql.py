@@ -42,7 +42,7 @@ def _differing(columns: Sequence[int], one: str, other: str) -> str:
     return f"list_filter([{items}]::INTEGER[], lambda x: x IS NOT NULL)" if columns else "[]::INTEGER[]"
 
 
-def compare_latest(columns: Sequence[int], older: bool) -> str:
+def compare_latest(columns: Sequence[int], older: bool, compacted: bool = False) -> str:
     """Return the query that compares the newest record of each key with the row of the key.
 
     Its tables are `records` and `found_rows`; its columns are those of `findings`, for each key.
@@ -50,6 +50,7 @@ def compare_latest(columns: Sequence[int], older: bool) -> str:
     Args:
         columns: numbers of the compared columns.
         older: whether the log may have contained records that it does not contain any more.
+        compacted: whether a later record of a key may have replaced the newest one of the range.
     """
     o = {outcome.name: int(outcome) for outcome in KeyOutcome}
     return f"""\
@@ -62,10 +63,13 @@ wanted AS (
   FROM newest GROUP BY key),
 had AS (SELECT key, count(*) AS rows, any_value({_state(columns)}) AS state FROM found_rows GROUP BY key),
 later AS (SELECT DISTINCT key, {_state(columns)} AS state FROM records WHERE later),
+replaced AS (  -- of a compacted topic, keys whose newest record of the range is unknown
+  SELECT DISTINCT key FROM later WHERE {str(compacted).lower()}),
 both_sides AS (
-  SELECT coalesce(wanted.key, had.key) AS key, wanted.state AS wanted, coalesce(had.state, {_nothing(columns)}) AS had,
-    wanted.states, wanted."partition", wanted."offset", coalesce(had.rows, 0) AS rows
-  FROM wanted FULL JOIN had ON wanted.key = had.key),
+  SELECT coalesce(wanted.key, had.key, replaced.key) AS key, wanted.state AS wanted,
+    coalesce(had.state, {_nothing(columns)}) AS had, wanted.states, wanted."partition", wanted."offset",
+    coalesce(had.rows, 0) AS rows, replaced.key IS NOT NULL AS replaced
+  FROM wanted FULL JOIN had ON wanted.key = had.key FULL JOIN replaced ON replaced.key = coalesce(wanted.key, had.key)),
 decided AS (
   SELECT *, CASE
       WHEN rows > 1 THEN {o["DUPLICATE"]}
@@ -75,15 +79,19 @@ decided AS (
       WHEN wanted.absent THEN {o["UNDELETED"]}
       WHEN rows = 0 THEN {o["MISSING"]}
       WHEN wanted = had THEN {o["MATCHED"]}
-      ELSE {o["DIFFERING"]} END AS outcome
-  FROM both_sides)
-SELECT d.key,
-  (CASE WHEN later.key IS NOT NULL AND outcome NOT IN ({o["DUPLICATE"]}, {o["ABSENT"]}, {o["MATCHED"]}) THEN {o["NEWER"]}
-    ELSE outcome END)::UTINYINT AS outcome,
-  1::BIGINT AS count,
+      ELSE {o["DIFFERING"]} END AS by_range
+  FROM both_sides),
+settled AS (
+  SELECT d.*, CASE
+      WHEN by_range = {o["DUPLICATE"]} THEN by_range
+      WHEN later.key IS NOT NULL AND by_range NOT IN ({o["ABSENT"]}, {o["MATCHED"]}) THEN {o["NEWER"]}
+      WHEN later.key IS NULL AND replaced THEN {o["REPLACED"]}
+      ELSE by_range END AS outcome
+  FROM decided AS d LEFT JOIN later ON later.key = d.key AND later.state = d.had)
+SELECT key, outcome::UTINYINT AS outcome, 1::BIGINT AS count,
   CASE WHEN outcome = {o["DIFFERING"]} THEN {_differing(columns, "wanted", "had")} ELSE [] END AS "columns",
-  d."partition", d."offset", rows
-FROM decided AS d LEFT JOIN later ON later.key = d.key AND later.state = d.had"""
+  "partition", "offset", rows
+FROM settled"""
 
 
 def compare_every(columns: Sequence[int], older: bool) -> str:

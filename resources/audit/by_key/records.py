@@ -91,11 +91,14 @@ class Records:
         for message, offset in zip(messages, offsets, strict=True):
             value = message.value()
             if value is None and self._skips:
+                self.read.ignored += 1
                 continue
             try:
                 key, text = self._converted(message, value)
             except (ValueError, RecursionError) as error:
-                if not later:
+                if later:
+                    self.read.ignored += 1
+                else:
                     self.read.unreadable += 1
                     if len(self.unreadable) < _SAMPLES:
                         self.unreadable.append((partition, offset, str(error)[:200] or type(error).__name__))

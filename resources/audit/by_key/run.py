@@ -25,6 +25,7 @@ from resources.audit.run import Progress, Request, counted, outside, read_declar
 from resources.audit.sources import check_address, open_table
 from resources.audit.topic_admin import Identity, TopicAdmin
 from resources.audit.topic_log import TopicLog
+from resources.kafka.rare_requests import may_compact
 
 __all__ = ["KeyRequest", "run"]
 
@@ -88,22 +89,25 @@ def run(
             progress(f"continuing with the rows that were read at {facts['read']}")
         chosen = _plan(facts)
         parts = _read_topic(request, report, facts, chosen, progress)
-        read = replace(report.read(), rows=facts["rows"], keyless=facts["keyless"])
+        last, log = admin.state()
+        read = replace(report.read(), rows=facts["rows"], keyless=facts["keyless"], written=_written(facts["later"], log))
         trouble = [
             f"partition {number}: group {base.group} has committed no offset, so none of its records must have a row"
             for number in facts["not committed"]
         ]
-        if admin.state()[0] != identity:
+        if last != identity:
             trouble.append("the topic was recreated during the audit")
         numbers = [at for at in range(len(chosen.contents)) if chosen.chosen or at in read.fields]
         older = bool(facts["older"] or read.lost)
-        query = (compare_every if request.every else compare_latest)(numbers, older)
+        compacted = base.compacted or may_compact(facts["cleanup policy"])
+        query = compare_every(numbers, older) if request.every else compare_latest(numbers, older, compacted)
         for bucket in range(facts["buckets"]):
             report.compare(bucket, parts, len(chosen.contents), query)
             progress(f"compared {bucket + 1:,} of {facts['buckets']:,} buckets of keys")
         summary = KeySummary(
             report.totals(), read, [chosen.contents[at].column for at in numbers], request.columns == ("none",),
-            _is_compacted(request, facts), request.every, request.older_rows, trouble=trouble,
+            compacted, request.every, request.older_rows, trouble=trouble,
+            policy_unknown=not (base.compacted or facts["cleanup policy"]),
         )  # fmt: skip
         columns = [(at, item.column, item.path, at in numbers) for at, item in enumerate(chosen.contents)]
         report.finish(summary, columns, query)
@@ -113,8 +117,9 @@ def run(
         return summary, findings, {**facts, "unreadable": report.unreadable(_SHOWN)}
 
 
-def _is_compacted(request: KeyRequest, facts: Mapping[str, Any]) -> bool:
-    return request.base.compacted or "compact" in str(facts["cleanup policy"])
+def _written(read: Mapping[str, Sequence[int]], log: Mapping[int, LogBounds]) -> int:
+    """Return how many offsets of the log are above the ranges, `[start, end]` by partition."""
+    return sum(max(0, at.stable - read.get(str(number), (0, at.log_start))[1]) for number, at in log.items())
 
 
 def _plan(facts: Mapping[str, Any]) -> Plan:

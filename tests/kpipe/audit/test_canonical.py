@@ -98,6 +98,12 @@ def test_no_value_is_not_an_empty_one(kind: str) -> None:
     assert of_record(kind)("") is not None
 
 
+def test_the_null_of_json_is_no_value_in_a_record_and_in_a_row() -> None:
+    assert of_record(DOCUMENT)(parse(b"null")) is None
+    assert of_row(DOCUMENT)("null") is None and of_row(DOCUMENT)(" null\n") is None
+    assert of_row(DOCUMENT)("nul") == "?nul" and of_row(DOCUMENT)('"null"') == '"null"'
+
+
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 
 

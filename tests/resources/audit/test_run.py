@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ def write(folder: Path, rows: Sequence[tuple[int, int]]) -> TableAddress:
 
 def proofs(report: Path) -> list[Any]:
     statements = (report / "checks.sql").read_text()
-    for name in ("rows.parquet", "numbered_rows.parquet"):
+    for name in ("rows.parquet", "numbered_rows.parquet", "declared.parquet"):
         statements = statements.replace(f"'{name}'", f"'{report / name}'")
     with duckdb.connect(str(report / "report.duckdb"), read_only=True) as connection:
         return [connection.execute(item).fetchall() for item in duckdb.extract_statements(statements)][:-2]
@@ -98,22 +100,72 @@ def test_a_verdict_equals_the_oracles(log: Log, faults: list[tuple[int, int, int
         assert not any(proofs(Path(name) / "report"))
 
 
+@settings(max_examples=30)
+@given(LOGS, FAULTS, FAULTS, st.booleans(), st.booleans(), st.sampled_from(["delete", "compact"]))
+def test_checks_prove_any_report_with_declared_records(
+    log: Log,
+    faults: list[tuple[int, int, int]],
+    places: list[tuple[int, int, int]],
+    uncommitted: bool,
+    skips: bool,
+    policy: str,
+) -> None:
+    table = Counter((p, o) for p, part in enumerate(log) for o, state in enumerate(part) if state == State.VALUE)
+    for partition, offset, change in faults:
+        table[partition, offset] = max(0, table[partition, offset] + change)
+    declared = [(p, o) for p, o, _ in places]
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        fakes(patch, log, policy)
+        request = audit.Request(
+            Source(brokers="b", topic="t"), write(Path(name), [*table.elements()]), skips_tombstones=skips,
+            isolation="read_uncommitted" if uncommitted else "read_committed", declared=declare(Path(name), declared),
+        )  # fmt: skip
+        audit.run(request, Path(name) / "report")
+        assert not any(proofs(Path(name) / "report"))
+
+
+def declare(folder: Path, places: Sequence[tuple[int, int]]) -> str:
+    columns = {name: pa.array([place[at] for place in places], pa.int64()) for at, name in enumerate(("partition", "offset"))}
+    pq.write_table(pa.table(columns), folder / "dead.parquet")
+    return str(folder / "dead.parquet")
+
+
 def test_checks_find_a_report_that_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes(monkeypatch, [[State.VALUE] * 20])
-    rows = [(0, at) for at in range(20) if at != 5] + [(0, 9)]
-    request = audit.Request(Source(brokers="b", topic="t"), write(tmp_path, rows))
+    rows = [(0, at) for at in range(20) if at not in (5, 6)] + [(0, 9)]
+    request = audit.Request(Source(brokers="b", topic="t"), write(tmp_path, rows), declared=declare(tmp_path, [(0, 6)]))
     summary, _, _ = audit.run(request, tmp_path / "report")
-    assert summary.totals == {Outcome.MATCHED: 18, Outcome.MISSING: 1, Outcome.DUPLICATE: 1}
+    assert summary.totals == {Outcome.MATCHED: 17, Outcome.MISSING: 1, Outcome.DUPLICATE: 1, Outcome.DECLARED: 1}
     assert not any(proofs(tmp_path / "report"))
-    for edit, number in (
-        ("DELETE FROM findings WHERE outcome = 4", 2),
-        ("DELETE FROM findings WHERE outcome = 1", 3),
-        ("DELETE FROM windows WHERE start = 7", 0),
-        ("INSERT INTO windows VALUES (0, 6, 9, 0, now())", 1),
+    for at, (edit, numbers) in enumerate(
+        {
+            "DELETE FROM windows WHERE start = 7": {0},
+            "INSERT INTO windows VALUES (0, 6, 9, 0, now())": {0, 1},
+            "DELETE FROM findings WHERE outcome = 4": {2, 3},
+            "DELETE FROM findings WHERE outcome = 1": {2, 3},
+            "DELETE FROM findings WHERE outcome = 12": {2, 3},
+            "DELETE FROM totals WHERE outcome = 1": {3},
+            "UPDATE totals SET offsets = offsets + 1 WHERE outcome = 1": {3},
+            "UPDATE totals SET offsets = offsets + 1 WHERE outcome = 0": {3},
+            "UPDATE totals SET outcome = 12 WHERE outcome = 1; UPDATE findings SET outcome = 12 WHERE outcome = 1": {2},
+        }.items()
     ):
-        with duckdb.connect(str(tmp_path / "report" / "report.duckdb")) as connection:
+        copy = tmp_path / str(at)
+        shutil.copytree(tmp_path / "report", copy)
+        with duckdb.connect(str(copy / "report.duckdb")) as connection:
             connection.execute(edit)
-        assert proofs(tmp_path / "report")[number], edit
+        assert {number for number, found in enumerate(proofs(copy)) if found} == numbers, edit
+
+
+def test_a_policy_that_cannot_be_read_is_named_if_it_would_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes(monkeypatch, [[State.VALUE, State.NONE]], policy="")
+    table = write(tmp_path, [(0, 0), (0, 1)])
+    request = audit.Request(Source(brokers="b", topic="t"), table)
+    problems = audit.run(request, tmp_path / "report")[0].problems()
+    assert len(problems) == 2 and "cleanup.policy cannot be read" in problems[1]
+    assert audit.run(replace(request, compacted=True), tmp_path / "stated")[0].ok
+    fakes(monkeypatch, [[State.VALUE, State.VALUE]], policy="")
+    assert audit.run(request, tmp_path / "irrelevant")[0].ok
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,22 @@ def serve(
     start: int = 0,
     group: Mapping[int, int] | None = None,
     removed: int = 0,
+    written: int = 0,
 ) -> None:
-    """Let audits read this topic, in small windows, parts and buckets; retention removes offsets below `removed` meanwhile."""
+    """Let audits read this topic, in small windows, parts and buckets.
+
+    Meanwhile, retention removes offsets below `removed`, and the last offsets of partition 0, as many as `written`, are
+    written after the table was read.
+    """
 
     class Admin:
-        def __init__(self, _: Source) -> None: ...
+        def __init__(self, _: Source) -> None:
+            self._requests = 0
 
         def state(self) -> tuple[Identity, dict[int, LogBounds]]:
-            return Identity("c", "t", "t"), {at: LogBounds(start, len(part), len(part)) for at, part in enumerate(log)}
+            self._requests += 1  # before and after the table is read, and after the topic is
+            ends = [len(part) - (written if self._requests <= 2 and not at else 0) for at, part in enumerate(log)]
+            return Identity("c", "t", "t"), {at: LogBounds(start, end, end) for at, end in enumerate(ends)}
 
         def cleanup_policy(self) -> str:
             return policy

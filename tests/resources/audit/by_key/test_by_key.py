@@ -79,9 +79,60 @@ def test_compaction_by_another_key_proves_nothing(tmp_path: Path, monkeypatch: p
     serve(monkeypatch, log, policy="compact,delete")
     summary, *_ = run(request(table), tmp_path / "report")
     assert summary.problems() == ["compaction keeps the newest record of Kafka's key, and 2 records have another key there"]
+    serve(monkeypatch, log, policy="")
+    for every in (False, True):
+        unknown = run(request(table, every=every), tmp_path / f"unknown{every}")[0].problems()
+        assert len(unknown) == 2 and "cleanup.policy cannot be read" in unknown[-1]
+    assert "cannot be read" not in str(run(request(table, compacted=True), tmp_path / "stated")[0].problems())
     serve(monkeypatch, log)
     assert run(request(table), tmp_path / "kept")[0].ok
     assert not run(request(table, compacted=True), tmp_path / "before")[0].ok
+
+
+def test_compaction_by_a_record_after_the_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest record of a key in the range is unknown once the key has a later record."""
+    log = [[None, Record(2, {"id": 2, "v": 1}), Record(1, {"id": 1, "v": 2})]]
+    serve(monkeypatch, log, policy="compact", group={0: 2})
+    for name, values in (("right", {1: 1, 2: 1}), ("lost", {2: 1}), ("ahead", {1: 2, 2: 1})):
+        table, ahead = parquet(tmp_path, id=[*values], v=[*values.values()]), name == "ahead"
+        summary, findings, _ = run(request(table, group="g"), tmp_path / name)
+        assert (outcomes(summary), summary.ok) == ({"matched": 1, "newer" if ahead else "replaced": 1}, ahead)
+        assert [(item["key"], item["rows"]) for item in findings] == [("1", 1 in values)] * (not ahead)
+        assert proofs(tmp_path / name) == [[], []]
+    twice = request(parquet(tmp_path, id=[1, 1, 2], v=[2, 2, 1]), group="g")
+    assert outcomes(run(twice, tmp_path / "twice")[0]) == {"matched": 1, "duplicate": 1}
+    serve(monkeypatch, log, group={0: 2})
+    kept = request(parquet(tmp_path, id=[1, 2], v=[1, 1]), group="g")
+    assert outcomes(run(kept, tmp_path / "kept")[0]) == {"matched": 1, "surplus": 1}
+    serve(monkeypatch, log, policy="", group={0: 2})
+    assert "cleanup.policy cannot be read" in run(kept, tmp_path / "unknown")[0].problems()[-1]
+
+
+def test_compaction_while_the_topic_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = [[None, Record(2, {"id": 2, "v": 1}), Record(1, {"id": 1, "v": 2})]]
+    table = parquet(tmp_path, id=[2], v=[1])
+    serve(monkeypatch, log, policy="compact", written=1)
+    summary, *_ = run(request(table), tmp_path / "report")
+    assert outcomes(summary) == {"matched": 1}
+    assert [problem.partition(" of the topic")[0] for problem in summary.problems()] == ["1 offset"]
+    serve(monkeypatch, log, written=1)
+    assert run(request(table), tmp_path / "kept")[0].ok
+
+
+def test_compaction_by_records_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table lacks key 1, whose record was removed because of the last one."""
+    table = parquet(tmp_path, id=[2], v=[1])
+    pq.write_table(pa.table({"partition": [0], "offset": [2]}), tmp_path / "dead.parquet")
+    dead = str(tmp_path / "dead.parquet")
+    cases: list[tuple[bytes | None, dict[str, Any]]]
+    cases = [(None, {"skips_tombstones": True}), (b"{", {"declared": dead}), (b"{", {"end": {0: 2}})]
+    for value, options in cases:
+        log = [[None, Record(2, {"id": 2, "v": 1}), Record(1, value)]]
+        for policy in ("compact", "delete"):
+            serve(monkeypatch, log, policy=policy)
+            summary, *_ = run(request(table, **options), tmp_path / f"{policy}{[*options]}")
+            expected = ["1 record was left out"] if policy == "compact" else []
+            assert [problem.partition(",")[0] for problem in summary.problems()] == expected
 
 
 def test_tombstones_of_another_key_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
