@@ -24,7 +24,8 @@ from resources.decode.block import Payloads
 from resources.decode.convert import Fitting
 from resources.decode.json.decoder import JsonDecoder
 from resources.decode.json.rows import load
-from resources.decode.paths.json_decoder import Leaf, MappedJsonDecoder
+from resources.decode.paths.json_decoder import MappedJsonDecoder
+from resources.decode.paths.leaves import Leaf
 from resources.duckdb_engine.arrow_types import staged_type
 
 __all__ = ["MappedFitting"]

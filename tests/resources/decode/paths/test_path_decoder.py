@@ -105,6 +105,7 @@ def check(values: list[Any]) -> None:
     found, plain = (one.decode(Payloads.of(payloads)) for one in decoders())
     assert found.table.to_pylist() == plain.table.to_pylist()
     assert list(found.rejects) == list(plain.rejects)
+    assert found.new_columns.to_dict() == plain.new_columns.to_dict()
     kept = list(range(len(payloads))) if found.kept is None else list(found.kept)
     assert kept == (list(range(len(payloads))) if plain.kept is None else list(plain.kept))
     assert sorted([*kept, *(at for at, _ in found.rejects)]) == list(range(len(payloads)))
@@ -222,10 +223,23 @@ def test_a_struct_is_read_as_strictly_as_without_a_path(kind: str, value: Any, m
     assert list(found.rejects) == [(at, plain.rejects[0][1]) for at in range(0, 40, 2)] and found.rows == 20
 
 
-def test_members_that_a_struct_lacks_are_left_out() -> None:
-    payloads = [b'{"st": {"b": 1, "a": 2, "aa": {"A": 3}}}', b'{"st": {"a": null, "\xc3\xa9": [1]}}']
-    found = rows({"st": "st"}, {"st": "STRUCT(a BIGINT)"}, *payloads)
-    assert found.table.column("st").to_pylist() == [{"a": 2}, {"a": None}] * 20 and not found.rejects
+@each_case("compiled", [True, False])
+@each_case("path", ["st", "o::st", "l::0"])
+def test_members_that_a_struct_lacks_are_reported(compiled: bool, path: str) -> None:
+    """By column; those beside a path are not, nor those of a variable."""
+    values = [b'{"b": 1, "a": 2, "aa": {"A": 3}}', b'{"a": null, "\xc3\xa9": [1], "x": [{"p": 1, "q": "s"}]}']
+    kind = Format.model_validate({"mapping": {"St": path, "@v": path, "n": {"path": "n", "default": None}}})
+    columns = Columns.of({"St": "STRUCT(a BIGINT, x STRUCT(p BIGINT)[])", "@v": "STRUCT(a BIGINT)", "n": "BIGINT"})
+    payloads = [b'{"st": %b, "o": {"st": %b, "b": 1}, "l": [%b], "n": 1, "z": 1}' % ((value,) * 3) for value in values]
+    made = decoder(kind, columns)
+    assert isinstance(made, MappedJsonDecoder)
+    if not compiled:
+        made._natives, made._whole = [], None
+    bad = b'{"st": {"lost": 1}, "o": {"st": {"lost": 1}}, "l": [{"lost": 1}], "n": "x"}'
+    found = made.decode(Payloads.of([*payloads * 20, bad]))
+    assert found.table.column("St").to_pylist() == [{"a": 2, "x": None}, {"a": None, "x": [{"p": 1}]}] * 20
+    assert [at for at, _ in found.rejects] == [40]
+    assert found.new_columns.to_dict() == {"St": 'STRUCT(b BIGINT, aa STRUCT("A" BIGINT), x STRUCT(q VARCHAR)[], "é" BIGINT[])'}
 
 
 @each_case("rows", [2, 40])
