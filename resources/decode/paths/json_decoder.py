@@ -60,7 +60,7 @@ class MappedJsonDecoder:
 
     Args:
         mapping: column, or @variable, to path.
-        columns: the wanted columns. Other columns of the mapping are reported as new if they have a value.
+        columns: the wanted columns. Other columns of the mapping are reported as new if they have a value, and required alike.
         counts: whether `true` and `false` become 1 and 0 in columns of texts and numbers.
         reports: whether members inside values are reported.
 
@@ -75,7 +75,7 @@ class MappedJsonDecoder:
         folded = {name.lower(): (name, item) for name, item in mapping.items()}
         self._leaves = [leaf_of(name, kind, folded[name.lower()][1], counts) for name, kind in columns]
         new = [name for name in mapping if name not in columns and not VARIABLE.fullmatch(name)]
-        self._new = [Leaf(name, JSON, path_of(mapping[name]), True) for name in new]
+        self._new = [Leaf(name, JSON, path_of(mapping[name]), isinstance(mapping[name], Mapped)) for name in new]
         every = [*self._leaves, *self._new]
         self._nested = [
             leaf for leaf in self._leaves if reports and not isinstance(leaf.kind, Scalar) and not VARIABLE.fullmatch(leaf.name)
@@ -154,7 +154,7 @@ class MappedJsonDecoder:
             found |= {name: (array.take(pa.array(at_rows)), absent[at_rows]) for name, (array, absent) in columns.items()}
         reasons: dict[int, str] = {}
         arrays = []
-        for leaf in self._leaves:
+        for leaf in (*self._leaves, *self._new):
             nowhere = (pa.nulls(len(rows), wire_type(leaf.kind)), np.ones(len(rows), bool))
             array, absent = found.get(leaf.name, nowhere)
             if absent.any():
@@ -175,7 +175,7 @@ class MappedJsonDecoder:
         there = np.ones(len(rows), bool)
         there[list(reasons)] = False
         if len(self.columns):
-            wire = pa.table(arrays, names=list(self.columns.names()))
+            wire = pa.table(arrays[: len(self.columns)], names=list(self.columns.names()))
             made = in_memory.cast(wire if not reasons else wire.filter(pa.array(there)), self.columns)
         else:
             made = schema(self.columns).empty_table()
@@ -183,8 +183,8 @@ class MappedJsonDecoder:
         block.kept += (start + rows[there]).tolist()
         block.rejects += [(start + int(rows[at]), why) for at, why in reasons.items()]
         block.inside += more
-        for leaf in self._new:
-            block.texts[leaf.name] += pc.drop_null(found[leaf.name][0]).to_pylist() if leaf.name in found else []
+        for leaf, array in zip(self._new, arrays[len(self.columns) :], strict=True):
+            block.texts[leaf.name] += pc.drop_null(array.filter(pa.array(there))).to_pylist()
         if len(rows) < count:
             looked = np.flatnonzero(~good).tolist()
             self._row_by_row(payloads, looked, block, start)

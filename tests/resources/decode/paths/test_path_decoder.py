@@ -163,6 +163,18 @@ def test_absent_without_default_is_a_reject_and_null_is_null() -> None:
     assert found.rejects[0] == (1, "a: the record has no x::y (DEFAULT NULL makes that NULL)")
 
 
+def test_a_path_without_default_is_required_before_its_column_exists() -> None:
+    """Otherwise a misspelt path loads all records without the column."""
+    for count in (1, 20):
+        kind = Format.model_validate({"mapping": {"a": "a", "b": "x::b", "c": {"path": "x::c", "default": None}}})
+        payloads = [b'{"a": 1}', b'{"a": 2, "x": {"b": null}}', b'{"a": 3, "x": {"b": 4, "c": "s"}}'] * count
+        found = decoder(kind, Columns.of({"a": "BIGINT"})).decode(Payloads.of(payloads))
+        why = "b: the record has no x::b (DEFAULT NULL makes that NULL)"
+        assert list(found.rejects) == [(at, why) for at in range(0, len(payloads), 3)]
+        assert found.table.column("a").to_pylist() == [2, 3] * count
+        assert found.new_columns.to_dict() == {"b": "BIGINT", "c": "VARCHAR"}
+
+
 def test_what_no_path_leads_to_is_read_as_strictly() -> None:
     for bad in (
         b'{"a": 1, "z": 1, "z": 2}',
