@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded, Decoder, Payloads
+from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import schema
 
 __all__ = ["KeyedDecoder"]
@@ -85,9 +86,10 @@ class KeyedDecoder:
         both = pc.and_(value.is_valid(), mine.is_valid())
         try:
             differ = pc.fill_null(pc.and_(both, pc.not_equal(value, mine)), False).to_numpy()
-        except pa.ArrowNotImplementedError:  # STRUCTs and lists
-            pairs = zip(value.to_pylist(), mine.to_pylist(), both.to_pylist(), strict=True)
-            differ = np.array([valid and one != other for one, other, valid in pairs], bool)
+        except pa.ArrowNotImplementedError:  # STRUCTs and lists; Python has no times beyond the year 9999
+            pairs = pa.table([value, mine], names=["v", "k"])
+            distinct = in_memory.query("SELECT v IS DISTINCT FROM k AS differ FROM block", pairs).column("differ")
+            differ = pc.and_(both, distinct).to_numpy()
         for row in np.flatnonzero(differ).tolist():
             bad.setdefault(int(records[row]), f"key: {name} differs between key and value")
         return pc.coalesce(value, mine)

@@ -26,7 +26,6 @@ from resources.decode.json.decoder import JsonDecoder
 from resources.decode.json.rows import load
 from resources.decode.paths.json_decoder import MappedJsonDecoder
 from resources.decode.paths.leaves import Leaf
-from resources.duckdb_engine.arrow_types import staged_type
 
 __all__ = ["MappedFitting"]
 
@@ -204,4 +203,4 @@ def _default(way: _Way, columns: Columns) -> pa.Scalar:
         raise InvalidPipeline(
             f"format.mapping: DEFAULT {way.default!r} of {way.name} is not a {kind}", "write a value of the column's type"
         )
-    return pa.scalar(found.table.column("v")[0].as_py(), staged_type(kind))
+    return found.table.column("v")[0]  # not by way of Python, which has no times beyond the year 9999
