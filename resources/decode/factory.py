@@ -88,7 +88,7 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
     if kind.type == "raw":
         return RawDecoder()
     if kind.type == "csv":
-        return CsvDecoder(kind, columns)
+        return CsvDecoder(kind, columns, keys=name == "key")
     if kind.type == "avro":
         from resources.decode.avro.decoder import AvroDecoder
 

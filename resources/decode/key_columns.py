@@ -20,8 +20,8 @@ __all__ = ["KeyedDecoder"]
 class KeyedDecoder:
     """Decodes values and keys, each by its own format, into the same columns.
 
-    A record without a key has NULL in the key's columns. If key and value contain the same column with different values, the
-    record is a reject: choosing one would lose the other.
+    A record without a key has NULL in the key's columns; a key is one row. If key and value contain the same column with
+    different values, the record is a reject: choosing one would lose the other.
 
     Args:
         value: decoder of values, for some or all columns.
@@ -46,6 +46,8 @@ class KeyedDecoder:
         bad = {int(keyed[index]): f"key: {why}" for index, why in decoded.rejects}
         for owner in owners[1:][owners[1:] == owners[:-1]].tolist():
             bad.setdefault(owner, "key: expected one row, found several")
+        for owner in np.setdiff1d(keyed, owners).tolist():
+            bad.setdefault(owner, "key: expected one row, found none")
         key_rows = np.full(len(payloads), -1, np.int64)
         key_rows[owners] = np.arange(len(owners))
         records = np.arange(values.rows) if values.kept is None else np.asarray(values.kept, np.int64)
