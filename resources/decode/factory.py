@@ -70,7 +70,7 @@ def decoder(
 
 def _judges(kind: Format) -> bool:
     """Return whether the decoder of JSON objects rejects records with too many new columns: an object is a whole record."""
-    return kind.type == "json" and not (kind.validated or kind.divided or kind.schemas_enable)
+    return kind.type == "json" and kind.mapping is None and not (kind.validated or kind.divided or kind.schemas_enable)
 
 
 def _own_columns(kind: Format, columns: Columns) -> Columns:
@@ -88,7 +88,7 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
     if kind.type == "raw":
         return RawDecoder()
     if kind.type == "csv":
-        return CsvDecoder(kind, columns)
+        return CsvDecoder(kind, columns, keys=name == "key")
     if kind.type == "avro":
         from resources.decode.avro.decoder import AvroDecoder
 
@@ -100,7 +100,7 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
     read: Decoder = (
         JsonDecoder(columns, bound if _judges(kind) else None)
         if kind.mapping is None
-        else MappedJsonDecoder(kind.mapping, columns, kind.booleans == "number")
+        else MappedJsonDecoder(kind.mapping, columns, kind.booleans == "number", bound is None or not bound.ignored)
     )
     if kind.infer_timestamps and (bound is None or bound.rejects):  # without growth, new columns are only counted
         read = TimestampDecoder(kind, read)

@@ -34,6 +34,9 @@ class Bound:
         room: the destination's limits; None: not checked.
         table: the table's columns, which may differ from the decoder's.
         rejects: whether a record beyond the limits is a reject. If not, its first new columns are reported.
+        ignored: whether nothing uses new columns (`schema: ignore`).
+        copied: columns of the table that a `select` copies and records may widen. A record that adds there what no column can
+            take (`refused`) is a reject whatever `rejects` is.
         destination: whose rules apply to the names of new columns (`rules` in kpipe/schema/column_names.py).
     """
 
@@ -41,6 +44,8 @@ class Bound:
     free: frozenset[str] = frozenset()
     closed: Closed | None = None
     rejects: bool = True
+    ignored: bool = False
+    copied: Columns = field(default_factory=Columns)
     destination: str = ""
     room: Room | None = None
     table: Columns = field(default_factory=Columns)
@@ -74,8 +79,11 @@ class Bound:
             new: the columns; names that differ by case only are separate (`settled`).
             alone: whether they belong to one record.
         """
-        if not self.rejects or not new:
+        if not new:
             return ""
+        if not self.rejects:
+            why = refused(self.copied, new)
+            return f"{why}: {ADVICE}" if why else ""
         outer = [name for name in new.names() if name not in self.columns and name.lower() not in self.free]
         if len(outer) > MOST_IN_RECORD:
             return (
@@ -108,8 +116,26 @@ class Bound:
 
 def bound_of(pipeline: Pipeline, closed: Closed | None, table: Columns) -> Bound:
     """Return the limits for one of a pipeline's tables; `closed` and `table` are those of `Bound`."""
-    kind = naming_of(pipeline)
-    return Bound(free=named(pipeline), closed=closed, rejects=widened(pipeline), destination=kind, room=room(kind), table=table)
+    kind, ignored = naming_of(pipeline), pipeline.evolution == "ignore"
+    return Bound(
+        free=named(pipeline),
+        closed=closed,
+        rejects=widened(pipeline),
+        ignored=ignored,
+        copied=_copied(pipeline, table),
+        destination=kind,
+        room=room(kind),
+        table=table,
+    )
+
+
+def _copied(pipeline: Pipeline, table: Columns) -> Columns:
+    """Return the columns of a table that a `select` copies, if records may widen them."""
+    from kpipe.expressions.projection import Selection  # the compiler of expressions: tasks do without
+
+    selection = Selection.of(pipeline) if pipeline.evolution == "evolve" else None
+    names = {name.lower() for name in (selection.only or ())} if selection is not None else set()
+    return Columns(tuple(item for item in table if item[0].lower() in names))
 
 
 class Bounded:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded, Decoder, Payloads
+from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import schema
 
 __all__ = ["KeyedDecoder"]
@@ -19,8 +20,8 @@ __all__ = ["KeyedDecoder"]
 class KeyedDecoder:
     """Decodes values and keys, each by its own format, into the same columns.
 
-    A record without a key has NULL in the key's columns. If key and value contain the same column with different values, the
-    record is a reject: choosing one would lose the other.
+    A record without a key has NULL in the key's columns; a key is one row. If key and value contain the same column with
+    different values, the record is a reject: choosing one would lose the other.
 
     Args:
         value: decoder of values, for some or all columns.
@@ -45,6 +46,8 @@ class KeyedDecoder:
         bad = {int(keyed[index]): f"key: {why}" for index, why in decoded.rejects}
         for owner in owners[1:][owners[1:] == owners[:-1]].tolist():
             bad.setdefault(owner, "key: expected one row, found several")
+        for owner in np.setdiff1d(keyed, owners).tolist():
+            bad.setdefault(owner, "key: expected one row, found none")
         key_rows = np.full(len(payloads), -1, np.int64)
         key_rows[owners] = np.arange(len(owners))
         records = np.arange(values.rows) if values.kept is None else np.asarray(values.kept, np.int64)
@@ -85,9 +88,10 @@ class KeyedDecoder:
         both = pc.and_(value.is_valid(), mine.is_valid())
         try:
             differ = pc.fill_null(pc.and_(both, pc.not_equal(value, mine)), False).to_numpy()
-        except pa.ArrowNotImplementedError:  # STRUCTs and lists
-            pairs = zip(value.to_pylist(), mine.to_pylist(), both.to_pylist(), strict=True)
-            differ = np.array([valid and one != other for one, other, valid in pairs], bool)
+        except pa.ArrowNotImplementedError:  # STRUCTs and lists; Python has no times beyond the year 9999
+            pairs = pa.table([value, mine], names=["v", "k"])
+            distinct = in_memory.query("SELECT v IS DISTINCT FROM k AS differ FROM block", pairs).column("differ")
+            differ = pc.and_(both, distinct).to_numpy()
         for row in np.flatnonzero(differ).tolist():
             bad.setdefault(int(records[row]), f"key: {name} differs between key and value")
         return pc.coalesce(value, mine)

@@ -49,6 +49,8 @@ class KeyReader:
             if rows[position] is not None:
                 reasons[position] = "the key of a tombstone: expected one row, found several"
             rows[position] = row
+        for position in [position for position, row in enumerate(rows) if row is None and position not in reasons]:
+            reasons[position] = "the key of a tombstone: expected one row, found none"
         return decoded.table.select(list(self._columns.names())).take(pa.array(rows, pa.int64())), reasons
 
 

@@ -20,7 +20,7 @@ _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 _NEWEST = (
     "kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members",
-    "kp_instants", "kp_sizes", "kp_json_note",
+    "kp_instants", "kp_sizes", "kp_json_note", "kp_json_select",
 )  # fmt: skip
 """Functions and symbols that a library of this version contains."""
 
@@ -56,7 +56,7 @@ def library() -> ctypes.CDLL | None:
             ("kp_too_deep", _L, [_P, _L, _L]),
             ("kp_instants", _L, [_P, _P, _P, _L, _P]),
             ("kp_json_free", None, [_P]),
-            ("kp_json_skip", None, [_P]),
+            ("kp_json_select", None, [_P]),
             ("kp_json_note", None, [_P]),
             ("kp_json_notes", None, [_P, _P, _P, _P, _P]),
             ("kp_absent", None, [_P, _I, _P]),

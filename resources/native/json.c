@@ -23,8 +23,8 @@ typedef struct {
     decoder base;
     locale_t c_locale;
     int unknown;
-    int skips; /* unknown members are ignored */
-    int notes; /* those of the payload itself are noted, and of others that there are some */
+    int skips; /* unknown members are ignored; where there are some inside a value, that is noted */
+    int notes; /* those of the payload itself are noted, too */
     int inside;
     int64_t payload;
     new_members noted;
@@ -33,9 +33,9 @@ typedef struct {
 /* Values that a TEXT column accepts (its width): strings only; any value as compact JSON; strings, and other values as JSON. */
 enum { TEXTS = 0, AS_JSON = 1, ANYTHING = 2 };
 
-/* Check of ignored members in a STRUCT (its width). ON_THE_WAY: an object on the path to a value; no check. VALUE: a member that
-   may be a field in another case goes to exact code. VALUE_BEYOND_ASCII: the same, and fields have letters beyond ASCII, so that
-   every ignored member goes to exact code. */
+/* Check of ignored members in a STRUCT (its width). ON_THE_WAY: an object on the path to a value; no check, and no note. VALUE: a
+   member that may be a field in another case goes to exact code. VALUE_BEYOND_ASCII: the same, and fields have letters beyond
+   ASCII, so that every ignored member goes to exact code. */
 enum { ON_THE_WAY = 0, VALUE = 1, VALUE_BEYOND_ASCII = 2 };
 
 /* ---- scanning ------------------------------------------------------------------------------------------------- */
@@ -437,7 +437,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
             }
             if (doubtful(c, name, length, high)) return FAIL;
             if (!add_name(&others, name, length) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
-            s->d->inside = 1;
+            s->d->inside |= c->width != ON_THE_WAY;
             continue;
         }
         column *child = &c->children[index];
@@ -528,10 +528,10 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
     return d;
 }
 
-/* Ignore unknown members in later blocks, at every depth. */
-void kp_json_skip(json *d) { d->skips = 1; }
+/* Ignore unknown members in later blocks, at every depth; note the payloads that have some inside a value. */
+void kp_json_select(json *d) { d->skips = 1; }
 
-/* Note the unknown members of later blocks, besides. */
+/* Note the unknown members of the payload in later blocks, besides. */
 void kp_json_note(json *d) { d->skips = d->notes = 1; }
 
 /* Copy what the last block's members without a column are, in order of the payloads: start and length of each name in the data,
@@ -561,7 +561,7 @@ int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t
         d->unknown = d->inside = 0;
         d->payload = at;
         int good = members(&s, root, root->rows, 1) && (space(&s), s.p == s.end);
-        if (good && (!d->inside || !d->notes || note_member(&d->noted, at, INSIDE, &d->base.broken))) {
+        if (good && (!d->inside || note_member(&d->noted, at, INSIDE, &d->base.broken))) {
             root->rows++;
             status[at] = GOOD;
             continue;

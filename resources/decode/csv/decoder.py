@@ -33,11 +33,13 @@ class CsvDecoder:
     Args:
         kind: the format.
         columns: the payload columns.
+        keys: whether payloads are keys: an empty key is a line with one empty field.
     """
 
     takes_nulls = False
 
-    def __init__(self, kind: Format, columns: Columns) -> None:
+    def __init__(self, kind: Format, columns: Columns, keys: bool = False) -> None:
+        self._keys = keys
         self._rules, self._schema = Rules.of(kind), schema(columns)
         fields = kind.fields or list(columns.names())
         places = {name.lower(): at for at, name in enumerate(fields)}
@@ -51,6 +53,8 @@ class CsvDecoder:
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
+        if self._keys and (np.diff(payloads.bounds) == 1).any():
+            payloads = Payloads.of([payload or self._rules.line_end for payload in payloads.values])
         fields, kept, rejects = self._split(payloads)
         if len(kept) * len(self._schema) > MOST_CELLS:
             if len(payloads) > 1:

@@ -47,9 +47,9 @@ class NativeJson:
         found: the compiled library.
         columns: columns of the types in `is_direct`, and scalar columns of other types, which are returned as text.
         ways: positions of objects on the way to selected values. With them, members without a column are ignored at any
-            depth, instead of being `UNKNOWN`. In other objects, two kinds of members need Python code: names that may differ
-            from a field by case only, and names that a field cannot have.
-        notes: whether members without a column are ignored too, but noted for `new_members`.
+            depth, instead of being `UNKNOWN`. In other objects, `new_members` notes that there are some, and two kinds of them
+            need Python code: names that may differ from a field by case only, and names that a field cannot have.
+        notes: whether members without a column are ignored too, but each is noted for `new_members`.
     """
 
     def __init__(self, found: ctypes.CDLL, columns: Columns, ways: Collection[Place] | None = None, notes: bool = False) -> None:
@@ -65,7 +65,7 @@ class NativeJson:
             raise MemoryError
         weakref.finalize(self, found.kp_json_free, self._decoder)
         if ways is not None:
-            found.kp_json_skip(self._decoder)
+            found.kp_json_select(self._decoder)
         if notes:
             found.kp_json_note(self._decoder)
 

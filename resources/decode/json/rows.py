@@ -17,7 +17,7 @@ from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
 from resources.duckdb_engine.exact_numbers import whole
 from resources.duckdb_engine.in_memory import castable
 
-__all__ = ["Reject", "load", "row", "unknown", "wire_value", "wrong"]
+__all__ = ["Reject", "load", "row", "unknown", "wire_parts", "wire_value", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -119,13 +119,22 @@ def unknown(value: Mapping[str, Any], columns: Columns, names: Collection[str]) 
     return {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
 
 
-def wire_value(value: Any, kind: Type, path: str) -> Any:
-    """Convert a value to a wire value of a type; members that the type lacks are ignored.
+def wire_value(value: Any, kind: Scalar, path: str) -> Any:
+    """Convert a value to a wire value of a scalar type.
 
     Raises:
         Reject: it is not a value of the type; the text names the path.
     """
-    return _value(value, kind, path, 1)[0]
+    return wire_parts(value, kind, path)[0]
+
+
+def wire_parts(value: Any, kind: Type, path: str) -> tuple[Any, Any]:
+    """Convert a value to a wire value of a type, and return it with the members that the type lacks; None: it lacks none.
+
+    Raises:
+        Reject: it is not a value of the type, or a member cannot be a field; the text names the path.
+    """
+    return _value(value, kind, path, 1)
 
 
 def _members(

@@ -24,8 +24,8 @@ from resources.decode.block import Payloads
 from resources.decode.convert import Fitting
 from resources.decode.json.decoder import JsonDecoder
 from resources.decode.json.rows import load
-from resources.decode.paths.json_decoder import Leaf, MappedJsonDecoder
-from resources.duckdb_engine.arrow_types import staged_type
+from resources.decode.paths.json_decoder import MappedJsonDecoder
+from resources.decode.paths.leaves import Leaf
 
 __all__ = ["MappedFitting"]
 
@@ -203,4 +203,4 @@ def _default(way: _Way, columns: Columns) -> pa.Scalar:
         raise InvalidPipeline(
             f"format.mapping: DEFAULT {way.default!r} of {way.name} is not a {kind}", "write a value of the column's type"
         )
-    return pa.scalar(found.table.column("v")[0].as_py(), staged_type(kind))
+    return found.table.column("v")[0]  # not by way of Python, which has no times beyond the year 9999

@@ -110,7 +110,7 @@ def shaped(
         wanted |= {name.lower() for name, _ in extra}
         free = () if pipeline.evolution == "ignore" else kind.mapping
         spare = [name for name in free if name.lower() not in assigned and (only is None or name.lower() in only)]
-        left = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare}
+        left = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare or not isinstance(p, Mapped)}
         kind = kind.model_copy(update={"mapping": left})
     if by_name:  # the decoder reads members that expressions replace, so that it does not report them as new columns
         present = {name.lower() for name, _ in extra}

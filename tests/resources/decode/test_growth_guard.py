@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -11,13 +12,14 @@ import pytest
 
 from kpipe.column_growth import MOST_IN_BATCH, MOST_IN_RECORD, Closed
 from kpipe.definition.formats import Format
+from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.target import declarations
 from kpipe.schema.columns import BIGINT, JSON, Columns, ListOf, Struct, Type
 from kpipe.schema.inference import infer
 from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 from resources.decode.block import Decoded, Payloads
 from resources.decode.factory import decoder, sampled
-from resources.decode.growth_guard import Bound
+from resources.decode.growth_guard import Bound, bound_of
 from resources.decode.json.blocks import affordable, names_of, too_deep
 from tests.cases import each_case
 
@@ -51,6 +53,20 @@ def test_when_no_further_columns_are_taken(ordinary: int) -> None:
     assert found.rows == ordinary and not found.new_columns
     (_, outer), (_, inner) = found.rejects
     assert "new" in outer and "the outer bound" in outer and inner.startswith("o: ") and "the inner bound" in inner
+
+
+@each_case("policy", ["evolve", "ignore", "fail"])
+def test_a_member_beyond_a_map_that_a_select_copies(policy: str) -> None:
+    """A table cannot be given it: with `evolve` the record is a reject, not the end of the batch."""
+    fields: dict[str, Any] = {"select": "SELECT id, m FROM records", "schema": policy, "into": {"table": "t"}}
+    definition = Pipeline.model_validate({"name": "p", "source": {"brokers": "b", "topic": "t"}, **fields})
+    table = Columns.of({"id": "BIGINT", "m": "MAP(VARCHAR, STRUCT(a BIGINT))"})
+    paths = {name: {"path": name, "default": None} for name in table.names()}
+    bound = replace(bound_of(definition, None, table), columns=table)
+    payloads = [json.dumps({"id": at, "m": {"k": {"a": 1, **({"b": 2} if at == 5 else {})}}}).encode() for at in range(9)]
+    found = decoder(Format.model_validate({"mapping": paths}), table, bound=bound).decode(Payloads.of(payloads))
+    assert [at for at, _ in found.rejects] == ([5] if policy == "evolve" else [])
+    assert [name for name, _ in found.new_columns] == (["m"] if policy == "fail" else [])
 
 
 def test_an_avro_schema_with_too_many_new_fields() -> None:

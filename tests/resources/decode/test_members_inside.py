@@ -28,6 +28,10 @@ def _json(rows: list[Any]) -> tuple[Format, list[bytes]]:
     return Format(), [json.dumps(row).encode() for row in rows]
 
 
+def _mapped(rows: list[Any]) -> tuple[Format, list[bytes]]:
+    return Format.model_validate({"mapping": {"id": "id", "m": "m"}}), _json(rows)[1]
+
+
 def _csv(rows: list[Any]) -> tuple[Format, list[bytes]]:
     kind = Format.model_validate({"type": "csv", "fields": ["id", "m"], "delimiter": ";", "quote": ""})
     return kind, [f"{row['id']};{json.dumps(row['m'])}".encode() for row in rows]
@@ -63,7 +67,7 @@ def _avro(rows: list[Any]) -> tuple[Format, list[bytes]]:
 
 
 FORMATS: dict[str, Callable[[list[Any]], tuple[Format, list[bytes]]]] = {
-    "json": _json, "csv": _csv, "connect": _connect, "debezium": _debezium, "avro": _avro,
+    "json": _json, "mapped": _mapped, "csv": _csv, "connect": _connect, "debezium": _debezium, "avro": _avro,
 }  # fmt: skip
 
 
@@ -88,7 +92,7 @@ def test_where_no_record_is_rejected_the_member_is_reported(name: str) -> None:
     assert str(found.new_columns.get("m")) == "MAP(VARCHAR, STRUCT(b BIGINT))"
 
 
-@each_case("name", ["json", "csv", "avro"])
+@each_case("name", ["json", "mapped", "csv", "avro"])
 def test_json_text_adds_its_members_to_a_struct(name: str) -> None:
     found = _decoded(name, ROWS, STRUCT)
     assert found.table.column("id").to_pylist() == [0, 1, 2] and not found.rejects

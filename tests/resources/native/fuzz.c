@@ -8,6 +8,7 @@ void *kp_json_new(const int32_t *, const uint64_t *, const char *);
 void kp_json_free(void *);
 int64_t kp_json_decode(void *, const char *, const int64_t *, int64_t, uint8_t *);
 void kp_json_note(void *);
+void kp_json_select(void *);
 void kp_json_notes(void *, const char *, int64_t *, int64_t *, int64_t *);
 void *kp_csv_new(const int64_t *, const int64_t *, const char *, const int32_t *);
 void kp_csv_free(void *);
@@ -20,7 +21,7 @@ int64_t kp_instants(const char *, const int32_t *, const uint8_t *, int64_t, int
 
 /* STRUCT(a BIGINT, b VARCHAR, c DOUBLE, d STRUCT(x TINYINT, y VARCHAR[]), e BOOLEAN) */
 enum { NODES = 9 };
-static const int32_t nodes[] = {0, 0, 5, 0, 3, 8, 0, 1, 5, 0, 0, 1, 4, 0, 0, 1, 0, 0, 2, 1,
+static const int32_t nodes[] = {0, 0, 5, 0, 3, 8, 0, 1, 5, 0, 0, 1, 4, 0, 0, 1, 0, 1, 2, 1,
                                 3, 1, 0, 1, 1, 0, 1, 1, 5, 0, 0, 0, 2, 0, 0, 1};
 static const uint64_t ranges[2 * NODES] = {0, 0, INT64_MAX, 1ull << 63, 0, 0, 0, 0, 0, 0, 127, 128};
 static const char *seeds[] = {
@@ -98,7 +99,9 @@ int main(int argc, char **argv) {
     void *decoder = kp_json_new(nodes, ranges, "abcdxye");
     void *noting = kp_json_new(nodes, ranges, "abcdxye");
     kp_json_note(noting);
-    int64_t good = 0, converted = 0, members = 0;
+    void *selecting = kp_json_new(nodes, ranges, "abcdxye");
+    kp_json_select(selecting);
+    int64_t good = 0, converted = 0, members = 0, inside = 0;
     for (long round = 0; round < rounds; round++) {
         int64_t bounds[9] = {0}, count = (int64_t)chance(9);
         char *all = malloc(1);
@@ -127,6 +130,8 @@ int main(int argc, char **argv) {
         if (!copied(decoder, nodes, NODES)) return 1;
         if (kp_json_decode(noting, all, bounds, count, status) < rows || !copied(noting, nodes, NODES)) return 1;
         if (!noted(noting, all, bounds[count], count, &members)) return 1;
+        if (kp_json_decode(selecting, all, bounds, count, status) < rows || !copied(selecting, nodes, NODES)) return 1;
+        if (!noted(selecting, all, bounds[count], count, &inside)) return 1;
         /* CSV: two of three columns; comma, quote and backslash, or longer signs and nothing else */
         int64_t signs[][2] = {{'"', '\\'}, {-1, -1}, {'"', '"'}}, numbers[][8] = {{1, 1, 0, -1, 0, 0, 3, 2}, {2, 1, 2, 4, 1, 1, 3, 2}, {1, 2, 0, 0, 1, 0, 3, 2}};
         int32_t goes[] = {1, -1, 0}, texts[12] = {0, 0, 0, 0, 5, 0, 0, 0, 5};
@@ -144,6 +149,7 @@ int main(int argc, char **argv) {
     }
     kp_json_free(decoder);
     kp_json_free(noting);
+    kp_json_free(selecting);
     printf("%lld rows\n", (long long)good);
-    return good > 0 && converted > 0 && members > 0 ? 0 : 1;
+    return good > 0 && converted > 0 && members > 0 && inside > 0 ? 0 : 1;
 }

@@ -22,6 +22,7 @@ from resources.decode.avro import decoder as avro_format
 from resources.decode.avro.decoder import AvroDecoder
 from resources.decode.avro.schema_plan import plan
 from resources.decode.block import Payloads
+from resources.decode.factory import decoder
 from resources.decode.payload_schemas import Unfit
 from tests.cases import each_case
 from tests.resources.decode.avro.records import decode, logical, record, written
@@ -262,3 +263,15 @@ def test_a_path_into_a_map_takes_names_as_they_are(name: str) -> None:
     payloads = written(schema, {"m": {name: 7, "other": 8}}, {"m": {"other": 8}}, {"m": {name: {"x": 0.1}}})
     found = AvroDecoder(kind, Columns.of({"v": "JSON"})).decode(Payloads.of(payloads))
     assert (found.table.column("v").to_pylist(), found.rejects) == (["7", None, '{"x":0.1}'], [])
+
+
+@each_case("kind", ["TIMESTAMP", "DATE", "TIMESTAMP WITH TIME ZONE"])
+@each_case("default", ["infinity", "12026-01-01"])
+def test_a_default_beyond_the_year_9999(kind: str, default: str) -> None:
+    schema, paths = record(("id", "long")), {"until": {"path": "until", "default": default}}
+    forms = (
+        (Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": paths}), written(schema, {"id": 1})),
+        (Format.model_validate({"mapping": paths}), [b'{"id": 1}']),
+    )
+    one, other = (decoder(form, Columns.of({"until": kind})).decode(Payloads.of(payloads)) for form, payloads in forms)
+    assert one.rows == 1 and one.table.column("until").combine_chunks().equals(other.table.column("until").combine_chunks())

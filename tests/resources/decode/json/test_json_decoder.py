@@ -266,6 +266,7 @@ TIMES = [
     ("TIME", "01:02:03Z", None), ("TIME", "1:2:349", None), ("TIME", "1:29:3nD", None), ("TIME", "2020 1 1", None),
     ("TIME", "20/1/1", None), ("TIME", "01:02:03.5x", None), ("TIME", "25:00:00", None),
     ("DATE", "1-1-1 01:2", None), ("DATE", "1-1-1 1:2", None), ("DATE", "1-1-1T1:1Z", None), ("DATE", "-epoch", None),
+    ("DATE", "2026-1-1 9", None), ("DATE", "2026-7-15Z", None), ("DATE", "2026-1-1/9", None), ("DATE", "2026-01-1Z", None),
     ("DATE", "2020-1-1", "2020-01-01"), ("DATE", " 2020/01/01 ", "2020-01-01"), ("DATE", "epoch", "1970-01-01"),
     ("DATE", "Infinity", "infinity"), ("DATE", "-infinity", "-infinity"), ("DATE", "12020-01-01", "12020-01-01"),
     ("DATE", "0044-03-15 (BC)", "0044-03-15 (BC)"), ("DATE", "-0043-03-15", "0044-03-15 (BC)"), ("DATE", "2020-02-30", None),

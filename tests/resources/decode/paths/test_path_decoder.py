@@ -105,6 +105,7 @@ def check(values: list[Any]) -> None:
     found, plain = (one.decode(Payloads.of(payloads)) for one in decoders())
     assert found.table.to_pylist() == plain.table.to_pylist()
     assert list(found.rejects) == list(plain.rejects)
+    assert found.new_columns.to_dict() == plain.new_columns.to_dict()
     kept = list(range(len(payloads))) if found.kept is None else list(found.kept)
     assert kept == (list(range(len(payloads))) if plain.kept is None else list(plain.kept))
     assert sorted([*kept, *(at for at, _ in found.rejects)]) == list(range(len(payloads)))
@@ -160,6 +161,18 @@ def test_absent_without_default_is_a_reject_and_null_is_null() -> None:
     found = rows({"a": "x::y"}, {"a": "BIGINT"}, b'{"x": {"y": null}}', b'{"x": {}}', b'{"x": {"y": 3}}')
     assert found.table.column("a").to_pylist() == [None, 3] * 20
     assert found.rejects[0] == (1, "a: the record has no x::y (DEFAULT NULL makes that NULL)")
+
+
+def test_a_path_without_default_is_required_before_its_column_exists() -> None:
+    """Otherwise a misspelt path loads all records without the column."""
+    for count in (1, 20):
+        kind = Format.model_validate({"mapping": {"a": "a", "b": "x::b", "c": {"path": "x::c", "default": None}}})
+        payloads = [b'{"a": 1}', b'{"a": 2, "x": {"b": null}}', b'{"a": 3, "x": {"b": 4, "c": "s"}}'] * count
+        found = decoder(kind, Columns.of({"a": "BIGINT"})).decode(Payloads.of(payloads))
+        why = "b: the record has no x::b (DEFAULT NULL makes that NULL)"
+        assert list(found.rejects) == [(at, why) for at in range(0, len(payloads), 3)]
+        assert found.table.column("a").to_pylist() == [2, 3] * count
+        assert found.new_columns.to_dict() == {"b": "BIGINT", "c": "VARCHAR"}
 
 
 def test_what_no_path_leads_to_is_read_as_strictly() -> None:
@@ -222,10 +235,23 @@ def test_a_struct_is_read_as_strictly_as_without_a_path(kind: str, value: Any, m
     assert list(found.rejects) == [(at, plain.rejects[0][1]) for at in range(0, 40, 2)] and found.rows == 20
 
 
-def test_members_that_a_struct_lacks_are_left_out() -> None:
-    payloads = [b'{"st": {"b": 1, "a": 2, "aa": {"A": 3}}}', b'{"st": {"a": null, "\xc3\xa9": [1]}}']
-    found = rows({"st": "st"}, {"st": "STRUCT(a BIGINT)"}, *payloads)
-    assert found.table.column("st").to_pylist() == [{"a": 2}, {"a": None}] * 20 and not found.rejects
+@each_case("compiled", [True, False])
+@each_case("path", ["st", "o::st", "l::0"])
+def test_members_that_a_struct_lacks_are_reported(compiled: bool, path: str) -> None:
+    """By column; those beside a path are not, nor those of a variable."""
+    values = [b'{"b": 1, "a": 2, "aa": {"A": 3}}', b'{"a": null, "\xc3\xa9": [1], "x": [{"p": 1, "q": "s"}]}']
+    kind = Format.model_validate({"mapping": {"St": path, "@v": path, "n": {"path": "n", "default": None}}})
+    columns = Columns.of({"St": "STRUCT(a BIGINT, x STRUCT(p BIGINT)[])", "@v": "STRUCT(a BIGINT)", "n": "BIGINT"})
+    payloads = [b'{"st": %b, "o": {"st": %b, "b": 1}, "l": [%b], "n": 1, "z": 1}' % ((value,) * 3) for value in values]
+    made = decoder(kind, columns)
+    assert isinstance(made, MappedJsonDecoder)
+    if not compiled:
+        made._natives, made._whole = [], None
+    bad = b'{"st": {"lost": 1}, "o": {"st": {"lost": 1}}, "l": [{"lost": 1}], "n": "x"}'
+    found = made.decode(Payloads.of([*payloads * 20, bad]))
+    assert found.table.column("St").to_pylist() == [{"a": 2, "x": None}, {"a": None, "x": [{"p": 1}]}] * 20
+    assert [at for at, _ in found.rejects] == [40]
+    assert found.new_columns.to_dict() == {"St": 'STRUCT(b BIGINT, aa STRUCT("A" BIGINT), x STRUCT(q VARCHAR)[], "é" BIGINT[])'}
 
 
 @each_case("rows", [2, 40])

@@ -308,6 +308,26 @@ def test_select_reports_columns_that_the_table_lacks(staged: Callable[..., Stage
     assert found.new == {"one": "INTEGER", "n": "DOUBLE"}
 
 
+def test_select_reports_members_that_a_copied_column_lacks(staged: Callable[..., Staged]) -> None:
+    """Those of inputs that it does not copy are no columns."""
+    definition = pipeline(
+        select="SELECT id, user, json_extract(seen, '$.a') AS a FROM records", columns={"seen": "STRUCT(a BIGINT)"}
+    )
+    record = {"id": 1, "user": {"name": "Bo", "email": "b@x"}, "seen": {"a": 1, "b": 2}}
+    found = staged(definition, {"id": "BIGINT", "user": "STRUCT(name VARCHAR)", "a": "JSON"}, [record] * 20)
+    assert found.new == {"user": "STRUCT(email VARCHAR)"} and found.rows[0]["user"] == {"name": "Bo"}
+
+
+@each_case("policy", ["evolve", "ignore"])
+def test_a_path_without_default_is_required_whether_or_not_the_table_has_its_column(
+    staged: Callable[..., Staged], policy: str
+) -> None:
+    mapping = {"a": "a", "b": "x::b", "c": {"path": "c", "default": None}}
+    definition = pipeline(format={"mapping": mapping}, schema=policy)
+    found = staged(definition, {"a": "BIGINT"}, [{"a": 1}, {"a": 2, "x": {"b": 3}}])
+    assert [offset for offset, _, _ in found.aside] == [0] and [row["a"] for row in found.rows] == [2]
+
+
 def test_select_over_csv_and_raw(staged: Callable[..., Staged]) -> None:
     kind = {"type": "csv", "fields": ["a", "@b", "c"]}
     found = staged(
