@@ -117,8 +117,8 @@ def to_yaml(pipeline: Pipeline, former: str = "", environ: Mapping[str, str] | N
 
     Args:
         pipeline: the definition.
-        former: the document that it replaces. A field whose value is the one that a template of this document gives keeps the
-            template: the value is that of this environment only. Without a document, no environment changes the pipeline.
+        former: the document that it replaces. A field with the value of a template of this document keeps the template:
+            the value is that of this environment only. Without a document, no environment changes the pipeline.
         environ: values of variables; None: those of this process.
     """
     now = pipeline.to_dict()

@@ -99,6 +99,6 @@ def _is_old(record: Any) -> bool:
 
 
 def _is_news(result: dg.AssetCheckEvaluation, record: Any) -> bool:
-    """Return whether the result differs: Dagster never deletes events, so a summary of a passed check is no news."""
+    """Return whether the result differs: Dagster never deletes events, so another summary of a passed check does not count."""
     before = record.evaluation if record is not None else None
     return before is None or before.passed != result.passed or (not result.passed and before.description != result.description)

@@ -215,7 +215,7 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
     """Compare ledger and Dagster. A successor may commit and publish meanwhile."""
     for attempt in range(_TRIES):
         try:
-            _, before = known_ledger(pipeline, home, destination)
+            _, _, before = known_ledger(pipeline, home, destination)
         except LedgerMismatch as error:
             return troubled(error)
         result = _compared(instance, pipeline, home, destination, at)

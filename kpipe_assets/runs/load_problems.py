@@ -1,4 +1,7 @@
-"""Why Dagster has not loaded a pipeline. Its sensor does not exist there, so only `kpipe serve` or `kpipe run` runs it."""
+"""Keep the reason why Dagster has not loaded a pipeline.
+
+Its sensor does not exist there, so only `kpipe serve` or `kpipe run` runs it.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def sizes(array: pa.Array) -> Counts:
         return np.diff(inner[np.concatenate(([0], ends))])
     if pa.types.is_struct(array.type):
         members = [sizes(pc.struct_field(array, [at])) for at in range(array.type.num_fields)]
-        return np.sum(members, axis=0, dtype=np.int64) if members else np.zeros(len(array), np.int64)
+        return np.asarray(sum(members, np.zeros(len(array), np.int64)))
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         return pc.fill_null(pc.binary_length(array), 0).to_numpy().astype(np.int64)
     return np.full(len(array), 0 if pa.types.is_null(array.type) else -(-array.type.bit_width // 8), np.int64)

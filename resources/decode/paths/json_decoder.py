@@ -34,7 +34,7 @@ _SMALLEST_BLOCK, _FAN_OUT = 16, 32  # as in json/decoder.py
 
 @dataclass
 class _Found:
-    """What has been decoded of a block.
+    """The decoded part of a block.
 
     Attributes:
         texts: by new column, the JSON texts of its values.

@@ -69,7 +69,7 @@ class Removing(Table, Protocol):
 
 
 class _Note(NamedTuple):
-    """What is known of a file without reference.
+    """A note about a file without reference.
 
     Attributes:
         since: seconds since 1970 from which its age counts.

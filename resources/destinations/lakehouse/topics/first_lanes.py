@@ -59,7 +59,7 @@ class FirstLanes:
         changes = tuple(LaneChange(None, lane_of(values)) for values in said["lanes"])
         if checksum(change.become for change in changes) != said["seal"]:
             raise ValueError("lanes were edited")
-        texts = {name: str(said[name]) for name in _TEXTS}
+        texts: dict[str, Any] = {name: str(said[name]) for name in _TEXTS}
         commit = Commit(pipeline=pipeline, changes=changes, started_ms=int(said["started_ms"]), **texts)
         return cls(commit, int(said["number"]))
 
