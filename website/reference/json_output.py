@@ -69,6 +69,7 @@ _SUMMARY = {
     "event": "`summary`",
     "pipeline": "name of the pipeline",
     "status": "`caught_up` (also: read to `source.end`), `limit`, `stopped` or `error`",
+    "reason": "`exchange`: the run stopped because `kpipe rebuild` has exchanged its table. Otherwise missing",
     "batches": "committed batches",
     **_SUMS,
     "seconds": "of the run, start-up included",
@@ -338,7 +339,7 @@ def json_output() -> str:
             "With several tables, `targets` has `rows`, `inserted`, `updated`, `deleted` and `ignored` of each further table."
             " With a table for each topic, it has those of all tables of a batch that writes more than one.\n",
             "The last line is a summary, also after an error:\n",
-            checked("_SUMMARY", _SUMMARY, Totals().line("p")),
+            checked("_SUMMARY", _SUMMARY, Totals(reason="exchange").line("p")),
             example("run"),
             "## `kpipe serve`\n",
             "One line for each committed batch of any pipeline: `pipeline`, and the fields of a batch of `kpipe run`.\n",
