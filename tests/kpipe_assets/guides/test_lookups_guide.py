@@ -139,7 +139,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     validate(pipeline, home, Needs.FIELDS)
     values = [line.encode() for line in records.splitlines()]
     stager = LocalStager(pipeline, home, ask=asking(pipeline, home))
-    stager._seen[""] = sampled(pipeline.format, values)
+    stager._seen[""] = "", sampled(pipeline.format, values)
     batch = Batch("b", "p", ())
     job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
     output = RangeOutput(job, Piece(SOURCE, Range(0, len(values))))

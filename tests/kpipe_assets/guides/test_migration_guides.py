@@ -271,7 +271,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     validate(pipeline, Home(tmp_path), Needs.FILES)
     values = [line.encode() for line in records.splitlines()]
     stager = LocalStager(pipeline, Home(tmp_path).make())
-    stager._seen[""] = sampled(pipeline.format, values)
+    stager._seen[""] = "", sampled(pipeline.format, values)
     batch = Batch("b", "p", ())
     job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
     topic = PartitionId(TopicId("c", "t", pipeline.source.topic or ""), 3)

@@ -35,7 +35,7 @@ def created(rows: str, options: str = "{}") -> Pipeline:
 def loaded(pipeline: Pipeline, home: Path, values: list[bytes], keys: list[bytes | None]) -> list[dict[str, Any]]:
     """The rows that values with these keys give, without Kafka's coordinates."""
     stager = LocalStager(pipeline, Home(home).make())
-    stager._seen[""] = sampled(pipeline.format, values, pipeline.key_format, [key for key in keys if key])
+    stager._seen[""] = "", sampled(pipeline.format, values, pipeline.key_format, [key for key in keys if key])
     batch = Batch("b", "p", ())
     job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
     output = RangeOutput(job, Piece(PartitionId(TopicId("c", "t", "t"), 0), Range(0, len(values))))

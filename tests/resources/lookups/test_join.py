@@ -55,7 +55,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Staged:
         pipeline = Pipeline.model_validate({**base, **fields})
         values = [json.dumps(record).encode() for record in records]
         stager = LocalStager(pipeline, Home(tmp_path / "home").make())
-        stager._seen[""] = sampled(pipeline.format, values)
+        stager._seen[""] = "", sampled(pipeline.format, values)
         batch = Batch("b", "p", ())
         job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
         output = RangeOutput(job, Piece(SOURCE, Range(0, len(values))))
