@@ -99,7 +99,7 @@ def router(worker: Worker) -> APIRouter:
 
         defined(name)
         with SensorStates(worker.home) as states:
-            on, served = name in states.on(), name not in states.unserved()
+            on, served = name in states.on(), name not in states.unserved(name)
         return Safe(describe(worker.home, name, on, served)[0])
 
     @routes.get("/{name}/batches", summary="List committed batches, newest first")

@@ -54,10 +54,10 @@ def is_running(home: Home, name: str) -> bool:
 
 
 def is_run_by_dagster(home: Home, name: str) -> bool:
-    """Return whether a run of Dagster is at work: it publishes its checks, which `kpipe serve` and `kpipe run` do not."""
+    """Return whether a run that is at work is one of Dagster, which publishes its checks; those of other commands do not."""
     found = [run_id for run_id, _ in runs(home, name)]
     # A run of Dagster is not marked while it begins and ends.
-    return is_running(home, name) and (not found or any(not (item.isdigit() or item.startswith(SERVED)) for item in found))
+    return not found or any(not (item.isdigit() or item.startswith(SERVED)) for item in found)
 
 
 def is_alive(home: Home, name: str, run_id: str) -> bool:

@@ -72,16 +72,20 @@ class SensorStates:
         running = (state for state in _states(instance) if state.status == InstigatorStatus.RUNNING)
         return frozenset(state.instigator_name.removesuffix("_ingest") for state in running)
 
-    def unserved(self) -> Mapping[str, str]:
+    def unserved(self, *names: str) -> Mapping[str, str]:
         """Return the pipelines that nothing runs when they are started, each with the reason and what to do.
 
         `kpipe serve` runs every pipeline; `kpipe ui`, or a daemon of the user's own Dagster, those that it has loaded.
+
+        Args:
+            names: of pipelines; none: all of the home.
         """
+        wanted = names or self._home.names()
         if serving(self._home) is not None:
             return {}
         if not self._is_evaluated():
-            return dict.fromkeys(self._home.names(), "no service runs it: start `kpipe serve` or `kpipe ui`")
-        found = ((name, load_problem(self._home, name)) for name in self._home.names())
+            return dict.fromkeys(wanted, "no service runs it: start `kpipe serve` or `kpipe ui`")
+        found = ((name, load_problem(self._home, name)) for name in wanted)
         return {name: f"Dagster has not loaded it: {why}" for name, why in found if why}
 
     def _is_evaluated(self) -> bool:

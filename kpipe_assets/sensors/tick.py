@@ -136,7 +136,8 @@ def check_sources(
     if not new:  # Dagster rejects observations of partitions that it does not have yet
         waited = _OBSERVE_S * rarer(len(snapshot.partitions))
         events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MAX_OBSERVATIONS])
-    at_work, by_dagster = is_running(home, pipeline.name), is_run_by_dagster(home, pipeline.name)
+    at_work = is_running(home, pipeline.name)
+    by_dagster = at_work and is_run_by_dagster(home, pipeline.name)
     trouble_now = trouble or last_error(home, pipeline.name)
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble_now, at_work, by_dagster)
     if not by_dagster:  # else the run publishes it

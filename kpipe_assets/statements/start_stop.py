@@ -31,7 +31,7 @@ def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
     name = statement.pipeline
     home.pipeline(name)
     on = name in sensor_states.on()
-    if state_of(home, name, on, name not in sensor_states.unserved()) != "running" or (not on and _is_ending(home, name)):
+    if state_of(home, name, on, name not in sensor_states.unserved(name)) != "running" or (not on and _is_ending(home, name)):
         return Result(start_again(home, sensor_states, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
@@ -48,7 +48,7 @@ def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
     """Start the sensor, also after an error, and return a message."""
     note_state(home, name, "stopped")  # clear the error state of the last run
     sensor_states.turn(name, on=True)
-    why = sensor_states.unserved().get(name)
+    why = sensor_states.unserved(name).get(name)
     return f"pipeline {name} started" + (f", but {why}, or use kpipe run {name} --follow instead" if why else "")
 
 

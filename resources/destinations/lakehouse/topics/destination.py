@@ -136,18 +136,20 @@ class TopicLakes(TopicTracing):
     def ledger(self) -> tuple[str, Ledger]:
         """Return registration id and ledger: the lanes of all tables. Each table is read by itself."""
         found = self.seen()
-        record, waiting = self._merged(found), self._waiting(found)
+        waiting = self._waiting(found)
+        record = self._merged(found, waiting)
         self._seq, self._numbers = record.seq, {seen.topic: seen.record.seq for seen in found} | dict.fromkeys(waiting, 1)
         self._letters = {seen.topic: seen.record.dead_letters for seen in found}
         uid = record.uid if found or waiting else ""
         return uid, replace(record.ledger, of_tables=sum(self._numbers.values()))
 
-    def _merged(self, found: Sequence[Seen]) -> Record:
-        return merged(self.pipeline, self.registry.uid(), self.template, found, self._waiting(found))
+    def _merged(self, found: Sequence[Seen], waiting: Mapping[str, FirstLanes]) -> Record:
+        return merged(self.pipeline, self.registry.uid(), self.template, found, waiting)
 
     def _waiting(self, found: Sequence[Seen]) -> dict[str, FirstLanes]:
         """Return the first lanes of topics whose tables have no commit yet, by topic, if all others were found."""
-        return {topic: first for topic, first in self.registry.decided().items() if topic not in {seen.topic for seen in found}}
+        committed = {seen.topic for seen in found}
+        return {topic: first for topic, first in self.registry.decided().items() if topic not in committed}
 
     def commit(self, commit: Commit) -> Committed:
         """Commit each table's part of the batch, in order of the topics' names; each is visible at once, or not at all.
@@ -251,7 +253,10 @@ class TopicLakes(TopicTracing):
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         found = self.seen()
-        return shown(name, limit, found, self._merged(found), self._notes, self.registry.folder) if found else []
+        if not found:
+            return []
+        record = self._merged(found, self._waiting(found))
+        return shown(name, limit, found, record, self._notes, self.registry.folder)
 
     def maintain(
         self,
