@@ -17,7 +17,7 @@ from tests.cluster.cluster import KAFKAS, Cluster, wait
 from tests.cluster.following import held, host_of
 from tests.cluster.site import PARTITIONS, Site, Told
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos, pytest.mark.minutes(35)]
 
 # Some 170 bytes each; at that rate a partition's share takes three quarters of a minute.
 RECORDS, SHARE_BYTES, KBIT = 6_000, 300_000, 64

@@ -24,6 +24,7 @@ def test_a_broken_protocol_is_found(mutant: Mutant) -> None:
     print(f"\n{mutant}: found at state {found.findings[0].at:,} of: {scenario.name}: {found.findings[0].rules[0]}")
 
 
+@pytest.mark.minutes(20)
 @pytest.mark.chaos
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_a_broken_protocol_is_found_by_random_scenarios(mutant: Mutant) -> None:

@@ -106,6 +106,7 @@ def test_a_few(made: Callable[[str], tuple[Site, Path]], kind: str) -> None:
     cut_once(one, place, changes * 9 // 10, Cut(Kept.FIRST, draw.randrange(1000)))
 
 
+@pytest.mark.minutes(15)
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", ["duckdb", "delta", "iceberg", "audited", "webhook"])
 def test_many(made: Callable[[str], tuple[Site, Path]], kind: str) -> None:
