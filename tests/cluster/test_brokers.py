@@ -19,8 +19,8 @@ from tests.cluster.site import PARTITIONS, Site, Told
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos, pytest.mark.minutes(35)]
 
-# Some 170 bytes each; at that rate a partition's share takes three quarters of a minute.
-RECORDS, SHARE_BYTES, KBIT = 6_000, 300_000, 64
+# Some 170 bytes each; at that rate a partition's share takes three minutes. On a busy machine, 40 s passed before the fault came.
+RECORDS, SHARE_BYTES, KBIT = 24_000, 1_200_000, 64
 
 
 @pytest.fixture(scope="module")
