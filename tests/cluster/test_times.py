@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import KAFKAS, Cluster, wait
-from tests.cluster.following import PYTHON_WORKERS, asleep, host_of
+from tests.cluster.following import PYTHON_WORKERS, held, host_of
 from tests.cluster.hosts import Host
 from tests.cluster.site import PARTITIONS, Site
 from tests.cluster.test_staging import SPECULATION
@@ -74,11 +74,11 @@ def test_the_time_of_a_batch(cluster: Cluster, caught_up: Site, table: dict[str,
     (one.folder / "work").write_text(str(WORK_S))
     try:
         before = len(one.batches())
-        with asleep(one):
-            one.write()
-        told = one.at_work()
+        # Held until all have begun: on a busy machine, one host may end its work before another has begun.
+        told = held(one)
         victim = host_of(cluster, told)
         assert len({begun.host for begun in told}) == PARTITIONS, told
+        one.release()
         time.sleep(WORK_S / 2)
         assert begin(cluster, victim) != 0, "there was no process to kill"
         try:
