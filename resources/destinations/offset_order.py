@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.destinations.file_blocks import blocks, divided
 from resources.destinations.staged_file_check import Proven
 
 __all__ = ["OffsetOrder", "Origin"]
@@ -62,16 +63,17 @@ class OffsetOrder:
 
     Args:
         files: the files of the rows. Of two rows with one offset, that of the earlier file comes first.
-        size: limit of rows in a block.
+        rows: limit of rows in a block.
+        size: limit of bytes in a block; None: no limit.
     """
 
-    def __init__(self, files: Sequence[Proven], size: int) -> None:
-        self._size, self._groups = size, _RowGroups()
+    def __init__(self, files: Sequence[Proven], rows: int, size: int | None) -> None:
+        self._rows, self._size, self._groups = rows, size, _RowGroups()
         self._runs: dict[Origin, list[_Run]] = {}
         numbers = count()
         for file in files:
-            for origin, at, rows, first in _ranges(file):
-                self._runs.setdefault(origin, []).append(_Run(file, at, rows, first, next(numbers)))
+            for origin, at, length, first in _ranges(file):
+                self._runs.setdefault(origin, []).append(_Run(file, at, length, first, next(numbers)))
 
     @property
     def origins(self) -> list[Origin]:
@@ -97,11 +99,14 @@ class OffsetOrder:
 
     def _read(self, run: _Run) -> Iterator[pa.Table]:
         if run.count < run.file.rows:
-            yield from self._groups.rows(run.file.path, run.at, run.count, self._size)
-            return
-        with pq.ParquetFile(run.file.path) as parquet:
-            for batch in parquet.iter_batches(batch_size=self._size):
-                yield pa.Table.from_batches([batch])
+            for table in self._groups.rows(run.file.path, run.at, run.count, self._rows):
+                yield from [table] if self._size is None else divided(table, self._size)
+        elif self._size is not None:
+            yield from blocks(run.file.path, self._rows, self._size)
+        else:
+            with pq.ParquetFile(run.file.path) as parquet:
+                for batch in parquet.iter_batches(batch_size=self._rows):
+                    yield pa.Table.from_batches([batch])
 
 
 class _Cursor:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
+from resources.destinations import file_blocks
 from resources.destinations.arrow_types import of_schema
 from resources.destinations.kafka_sink.messages import Message, Shape
 from resources.destinations.offset_order import OffsetOrder
@@ -21,14 +22,12 @@ from resources.type_compatibility import COORDINATES
 __all__ = ["blocks", "check", "written"]
 
 _Alike = tuple[bool, pa.Schema]
-_BLOCK, _BYTES = 4096, 32 << 20  # rows of a block; bytes of the blocks in memory
+_ROWS, _BYTES = 4096, 32 << 20  # of the blocks that are converted together
 
 
 def blocks(file: Proven) -> Iterator[pa.Table]:
     """Read the rows of a file in blocks."""
-    with pq.ParquetFile(file.path) as parquet:
-        for batch in parquet.iter_batches(batch_size=_BLOCK):
-            yield pa.Table.from_batches([batch])
+    return file_blocks.blocks(file.path, _ROWS, _BYTES)
 
 
 def check(commit: Commit, writes: Writes, key: Sequence[str], known: Columns) -> None:
@@ -64,7 +63,7 @@ def written(commit: Commit, writes: Writes, shape: Shape, known: Columns) -> Ite
         make = shape.deletes if found[0].deletes else shape.rows
         return list(make(table, columns, _topics(table, topics)))
 
-    order = OffsetOrder((*writes.deletes, *writes.rows), _BLOCK)
+    order = OffsetOrder((*writes.deletes, *writes.rows), _ROWS, _BYTES)
     blocks_of = (block for origin in order.origins for block in order.blocks(origin))
     for window in _windows(_Piece(file.path in deletes, rows) for file, rows in blocks_of):
         alike: dict[_Alike, list[_Piece]] = {}
@@ -92,7 +91,7 @@ def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
     window: list[_Piece] = []
     rows = size = 0
     for piece in pieces:
-        if window and (rows + piece.rows.num_rows > _BLOCK or size + piece.rows.nbytes > _BYTES):
+        if window and (rows + piece.rows.num_rows > _ROWS or size + piece.rows.nbytes > _BYTES):
             yield window
             window, rows, size = [], 0, 0
         window.append(piece)

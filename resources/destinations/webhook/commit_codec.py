@@ -16,7 +16,7 @@ from kpipe.ledger.tail import Tail
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 
-__all__ = ["FIXED", "STEPS", "fixed", "from_text", "to_text"]
+__all__ = ["FIXED", "STEPS", "block_bytes", "fixed", "from_text", "to_text"]
 
 _T = TypeVar("_T")
 
@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 #: batch. `table` is part of the key. `max_records`, `max_bytes`, `concurrency` and the size of `body` decide which rows share a
 #: request. URL, headers, credentials, time limits and `errors` decide neither key nor body, and may change.
 FIXED = ("table", "body", "envelope", "max_records", "max_bytes", "concurrency")
+
+_BLOCK_BYTES = "block_bytes"
 
 
 def fixed(into: Into, text: str) -> Into:
@@ -35,8 +37,20 @@ def fixed(into: Into, text: str) -> Into:
     return into.model_copy(update=json.loads(text).get("into", {}))
 
 
-def to_text(commit: Commit, into: Into | None = None) -> str:
-    """Serialize a commit, and the fields of its definition that are stored with it."""
+def block_bytes(text: str) -> int | None:
+    """Return the limit of bytes in a block of rows that was stored with the batch; None: it was begun without a limit.
+
+    Rows of one request are of one window of blocks, so the limit decides keys as `FIXED` does.
+
+    Raises:
+        ValueError: the text was not written by `to_text`.
+    """
+    size: int | None = json.loads(text).get(_BLOCK_BYTES)
+    return size
+
+
+def to_text(commit: Commit, into: Into | None = None, size: int | None = None) -> str:
+    """Serialize a commit, the fields of its definition that are stored with it, and the limit of `block_bytes`."""
     said = {
         format_version.MEMBER: format_version.FORMAT_VERSION,
         "id": commit.id, "pipeline": commit.pipeline, "kind": commit.kind,
@@ -51,6 +65,7 @@ def to_text(commit: Commit, into: Into | None = None) -> str:
         "task_seconds": [[_source(source), start, took] for (source, start), took in commit.task_seconds.items()],
         "note": commit.note, "several": commit.multi_topic,
         **({"into": {name: getattr(into, name) for name in FIXED}} if into is not None else {}),
+        **({_BLOCK_BYTES: size} if size is not None else {}),
     }  # fmt: skip
     return json.dumps(said, default=str)
 

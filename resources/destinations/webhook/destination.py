@@ -183,7 +183,7 @@ class WebhookDestination:
         return done
 
     def _sent(self, pinned: Pinned, rows: Sequence[Proven], sender: Sender, folder: Path) -> Commit:
-        delivery = Delivery(pinned.into, self._rules.refused, pinned.commit, self._outbox.receipts(), folder)
+        delivery = Delivery(pinned, self._rules.refused, self._outbox.receipts(), folder)
         try:
             return delivery.send(rows, sender)
         except KpipeError as error:

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit, StagedFile
-from kpipe.definition.pipeline import Into, Policy
+from kpipe.definition.pipeline import Policy
 from kpipe.errors import RecordRejected
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL
 from kpipe.topics import PartitionId
 from resources.destinations.staged_file_check import Proven
 from resources.destinations.webhook.ordered_rows import windows
-from resources.destinations.webhook.outbox import Receipt, Receipts
+from resources.destinations.webhook.outbox import Pinned, Receipt, Receipts
 from resources.destinations.webhook.requests import Request, Row, Shaper
 from resources.destinations.webhook.sender import Sender, Stopped, Verdict
 
@@ -44,15 +44,15 @@ class Delivery:
     """One batch that is sent to one endpoint.
 
     Args:
-        into: the fields of the definition.
+        pinned: the batch as it was stored.
         policy: the policy for records that the receiver rejects.
-        commit: the batch as it was stored.
         receipts: final responses so far; new ones are added.
         folder: for the files that are committed to the ledger.
     """
 
-    def __init__(self, into: Into, policy: Policy, commit: Commit, receipts: Receipts, folder: Path) -> None:
-        self._into, self._commit, self._receipts, self._folder = into, commit, receipts, folder
+    def __init__(self, pinned: Pinned, policy: Policy, receipts: Receipts, folder: Path) -> None:
+        self._into, self._commit, self._block_bytes = pinned.into, pinned.commit, pinned.block_bytes
+        self._receipts, self._folder, commit = receipts, folder, pinned.commit
         # Of a record with several rows, some may have been accepted: the record cannot become a dead letter.
         self._fan_out = bool(commit.only.marks) or any(counts.given for counts in commit.records.values())
         self._policy = "fail" if self._fan_out else policy
@@ -73,7 +73,7 @@ class Delivery:
         with ThreadPoolExecutor(self._into.concurrency, "kpipe-webhook") as threads:
             path = self._folder / "taken.parquet"
             with pq.ParquetWriter(path, _taken_schema(topics)) as writer:
-                for blocks in windows(files):
+                for blocks in windows(files, self._block_bytes):
                     self._streams(shaper.streams(blocks), sender, threads)
                     writer.write_table(self._taken_rows(topics))
                     self._taken.clear()

@@ -19,8 +19,10 @@ from resources.destinations.sql.column_matching import matched, widening
 from resources.destinations.staged_file_check import Proven
 from resources.type_compatibility import carried
 
-__all__ = ["Block", "check", "windows"]
+__all__ = ["BLOCK_BYTES", "Block", "check", "windows"]
 
+#: Bytes of a block, which one row may exceed.
+BLOCK_BYTES = 4 << 20
 _BLOCK = 1024  # rows of a partition in one block
 _AT_ONCE = 16  # partitions with a block in memory
 
@@ -58,9 +60,14 @@ def check(commit: Commit, files: Sequence[Proven], known: Columns) -> Columns:
     return wide
 
 
-def windows(files: Sequence[Proven]) -> Iterator[list[Block]]:
-    """Return all rows in windows: a block of each of several partitions, in the order of offsets. The same at each call."""
-    order = OffsetOrder(files, _BLOCK)
+def windows(files: Sequence[Proven], size: int | None) -> Iterator[list[Block]]:
+    """Return all rows in windows: a block of each of several partitions, in the order of offsets. The same at each call.
+
+    Args:
+        files: the files of the rows.
+        size: limit of bytes in a block; None: no limit.
+    """
+    order = OffsetOrder(files, _BLOCK, size)
     waiting = iter([_blocks(order, origin) for origin in sorted(order.origins)])
     active = list(islice(waiting, _AT_ONCE))
     while active:

@@ -28,7 +28,8 @@ from pathlib import Path
 from kpipe.batch.batch import Commit, StagedFile
 from kpipe.definition.pipeline import Into
 from kpipe.errors import DestinationBusy, DestinationError
-from resources.destinations.webhook.commit_codec import fixed, from_text, to_text
+from resources.destinations.webhook.commit_codec import block_bytes, fixed, from_text, to_text
+from resources.destinations.webhook.ordered_rows import BLOCK_BYTES
 from resources.durable_files import make_folder, sync
 
 __all__ = ["Outbox", "Pinned", "Receipt", "Receipts"]
@@ -88,11 +89,13 @@ class Pinned:
         commit: the batch.
         into: the definition's fields; for a pending batch, those that decide keys and bodies are the stored ones.
         found: true if the batch was in the outbox, so that the receiver may have accepted any part of it.
+        block_bytes: limit of bytes in a block of rows; None: no limit. It decides which rows share a request.
     """
 
     commit: Commit
     into: Into
     found: bool = False
+    block_bytes: int | None = BLOCK_BYTES
 
 
 class Outbox:
@@ -146,7 +149,8 @@ class Outbox:
         """
         try:
             text = (self._pending / "commit.json").read_text(encoding="utf-8")
-            pinned = Pinned(self._kept(from_text(text, str(self._pending))), fixed(into, text), found=True)
+            commit = self._kept(from_text(text, str(self._pending)))
+            pinned = Pinned(commit, fixed(into, text), found=True, block_bytes=block_bytes(text))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -169,7 +173,7 @@ class Outbox:
             for file in (*commit.only.files, *commit.dead_letters):
                 _same(Path(file.path), new / Path(file.path).name)
             with (new / "commit.json").open("w", encoding="utf-8") as text:
-                text.write(to_text(commit, into))
+                text.write(to_text(commit, into, BLOCK_BYTES))
                 text.flush()
                 os.fsync(text.fileno())
             sync(new)

@@ -53,7 +53,8 @@ def test_any_layout_gives_offsets_in_order_and_every_row_once(tmp_path: Path, se
     draw.shuffle(pieces)
     for piece in pieces:
         draw.choice(files).extend(piece)
-    order = OffsetOrder([file(tmp_path / f"{n}", rows, draw.randint(1, 30)) for n, rows in enumerate(files)], draw.randint(1, 9))
+    made = [file(tmp_path / f"{n}", rows, draw.randint(1, 30)) for n, rows in enumerate(files)]
+    order = OffsetOrder(made, draw.randint(1, 9), draw.choice([None, 1, 100]))
     given = [(row, f"{n} {at}") for n, rows in enumerate(files) for at, row in enumerate(rows)]
     assert set(order.origins) == {row[:2] for row, _ in given}
     for origin in order.origins:
@@ -63,13 +64,13 @@ def test_any_layout_gives_offsets_in_order_and_every_row_once(tmp_path: Path, se
 
 def test_of_two_rows_of_one_offset_that_of_the_earlier_file_is_first(tmp_path: Path) -> None:
     files = [file(tmp_path / name, [("a", 0, n) for n in (1, 3, 5)]) for name in ("deletes", "rows")]
-    found = [(name, offset) for name, offset, _ in read(OffsetOrder(files, 10), ("a", 0))]
+    found = [(name, offset) for name, offset, _ in read(OffsetOrder(files, 10, None), ("a", 0))]
     assert found == [(name, offset) for offset in (1, 3, 5) for name in ("deletes", "rows")]
 
 
 def test_rows_without_offset_or_topic_keep_their_places(tmp_path: Path) -> None:
     files = [file(tmp_path / str(n), [("", 0, None)] * 5 + [("", 1, None)] * 2, 3, topics=False) for n in range(2)]
-    order = OffsetOrder(files, 2)
+    order = OffsetOrder(files, 2, None)
     assert order.origins == [("", 0), ("", 1)]
     assert [value for *_, value in read(order, ("", 0))] == [f"{n} {at}" for n in range(2) for at in range(5)]
 
@@ -79,6 +80,20 @@ def test_a_file_of_many_ranges_is_read_once(tmp_path: Path, monkeypatch: pytest.
     decoded: list[int] = []
     real = pq.ParquetFile.read_row_group
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, n: decoded.append(n) or real(self, n))
-    order = OffsetOrder([file(tmp_path / "0", [("", n, at) for n in range(300) for at in range(2)], 100, topics=False)], 10)
+    order = OffsetOrder([file(tmp_path / "0", [("", n, at) for n in range(300) for at in range(2)], 100, topics=False)], 10, None)
     assert sum(len(read(order, origin)) for origin in order.origins) == 600
     assert decoded == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_large_rows_are_read_in_blocks_of_limited_bytes(tmp_path: Path, shared: bool) -> None:
+    """Arrow fills a batch across row groups: without a limit of bytes, these 64 rows of 1 MiB are one block."""
+    rows = 64
+    topics = ["a"] * rows if not shared else ["a"] * (rows - 1) + ["b"]
+    columns = [topics, [0] * rows, range(rows), ["x" * (1 << 20)] * rows]
+    names = ["_kafka_topic", "_kafka_partition", "_kafka_offset", "value"]
+    pq.write_table(pa.table([pa.array(list(column)) for column in columns], names), tmp_path / "0", row_group_size=16)
+    order = OffsetOrder([Proven(str(tmp_path / "0"), rows, 0, tuple(names), ())], 4096, 4 << 20)
+    blocks = [table for _, table in order.blocks(("a", 0))]
+    assert sum(table.num_rows for table in blocks) == topics.count("a")
+    assert max(table.nbytes for table in blocks) < 5 << 20

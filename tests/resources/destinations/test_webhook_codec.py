@@ -10,7 +10,7 @@ from kpipe.definition.pipeline import Into
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
-from resources.destinations.webhook.commit_codec import from_text, to_text
+from resources.destinations.webhook.commit_codec import block_bytes, from_text, to_text
 
 SOURCE = PartitionId(TopicId("c", "i", "t"), 3)
 LANE, FILE = Lane(SOURCE, 0, 10), StagedFile("/staging/a.parquet", 9, 4, "00")
@@ -31,6 +31,12 @@ def commit() -> Commit:
 def test_a_commit_is_read_as_it_was_written() -> None:
     into = Into(type="webhook", url="https://a.example", table="receipts")
     assert from_text(to_text(commit(), into)) == commit()
+
+
+def test_the_limit_of_bytes_is_that_of_the_version_that_began_the_batch() -> None:
+    """It decides which rows share a request, and so the keys of what was sent already."""
+    assert block_bytes(to_text(commit(), size=1 << 20)) == 1 << 20
+    assert block_bytes(to_text(commit())) is None
 
 
 def test_a_commit_of_a_version_without_tables_is_read() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import StagedFile
+from resources.destinations.staged_file_check import verify
+from resources.destinations.webhook.ordered_rows import windows
 from resources.testing.place import batch
 from resources.testing.state import begun, proof
 from tests.resources.destinations.webhook.batches import in_order, of_records, places
@@ -53,6 +56,17 @@ def test_many_rows_go_through_in_windows(place: WebhookPlace) -> None:
     found = places(place.receiver.taken)
     assert [o for n, o in found if n == 0] == list(range(3000)) and [o for n, o in found if n == 1] == list(range(1500))
     assert proof(destination).ok
+
+
+def test_windows_are_limited_in_bytes(place: WebhookPlace) -> None:
+    """A batch that an earlier version began has no limit: its windows decided the keys of the requests that were sent."""
+    destination = begun(place)
+    staged = batch(place, destination.ledger()[1], {0: 300, 1: 20}).only.files
+    files = verify(staged, [Path(file.path).parent for file in staged])
+    small = [[(block.partition, block.table.num_rows, block.table.nbytes) for block in found] for found in windows(files, 1000)]
+    assert sum(rows for found in small for _, rows, _ in found) == 320 and len(small) > 10
+    assert max(size for found in small for *_, size in found) <= 1000
+    assert [[block.table.num_rows for block in found] for found in windows(files, None)] == [[300, 20]]
 
 
 def test_pieces_of_a_range_that_lie_in_turns_in_two_files_go_out_in_order(place: WebhookPlace) -> None:
