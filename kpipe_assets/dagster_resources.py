@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["DestinationResource", "Destinations", "KafkaResource", "SparkResource", "Stagers", "Topicsources", "real"]
+__all__ = [
+    "DestinationResource",
+    "Destinations",
+    "KafkaResource",
+    "SparkResource",
+    "Stagers",
+    "Topicsources",
+    "VersionedStager",
+    "real",
+]
 
 
 class Topicsources(Protocol):
@@ -36,15 +45,20 @@ class Topicsources(Protocol):
         ...
 
 
+class VersionedStager(Stager, Protocol):
+    """A stager of the definition and the program that it read when it was created."""
+
+    @property
+    def version(self) -> str:
+        """A short hash of both, stored with every commit."""
+        ...
+
+
 class Stagers(Protocol):
     """A resource that provides stagers, which read, transform and stage batches."""
 
-    def stager(self, pipeline: Pipeline) -> Stager:
+    def stager(self, pipeline: Pipeline) -> VersionedStager:
         """Create a stager for the pipeline."""
-        ...
-
-    def version(self, pipeline: Pipeline) -> str:
-        """Return a short hash of the definition and its program."""
         ...
 
     def warm(self) -> None:
@@ -108,7 +122,7 @@ class SparkResource:
         session: SparkSession = LazyPySparkResource(spark_config=dict(self.spark_config)).spark_session
         return session
 
-    def stager(self, pipeline: Pipeline) -> Stager:
+    def stager(self, pipeline: Pipeline) -> VersionedStager:
         """See `Stagers`.
 
         Raises:
@@ -118,18 +132,19 @@ class SparkResource:
         from kpipe_assets.runs.runner import real_stager
         from resources.destinations import open_destination
         from resources.spark.cluster.master import check
+        from resources.spark.driver.definition_version import ResolvedPipeline
 
         check(self.master)
         home = Home.at(self.home)
-        service = service_spark(home)
+        service, resolved = service_spark(home), ResolvedPipeline.of(pipeline, home)
         if service is None:
-            return real_stager(pipeline, home, self.context, open_destination(pipeline, home))
+            return real_stager(resolved, home, self.context, open_destination(pipeline, home))
         if self.master is not None or self.spark_config:
             raise NotAvailable(
                 "KPIPE_SPARK=service: the Spark resource has settings of its own, but runs use the Spark of kpipe serve",
                 "remove `master` and `spark_config` from the resource, or unset KPIPE_SPARK",
             )
-        return real_stager(pipeline, home, lambda: service, open_destination(pipeline, home))
+        return real_stager(resolved, home, lambda: service, open_destination(pipeline, home))
 
     def warm(self) -> None:
         """Start the JVM, and on each core a Python worker with its imports; see `Stagers`.
@@ -146,12 +161,6 @@ class SparkResource:
         with suppress(KpipeError):
             service.connect()
         service.close()
-
-    def version(self, pipeline: Pipeline) -> str:
-        """See `Stagers`."""
-        from resources.spark.driver.definition_version import version
-
-        return version(pipeline)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class _Topics:
 class OneRow:
     """Stager of one row for each range."""
 
+    version = "1"
+
     def __init__(self, home: Home) -> None:
         self._staging = home.staging
 

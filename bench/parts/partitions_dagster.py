@@ -49,9 +49,6 @@ class _Edges:
     def stager(self, _: Pipeline) -> Any:
         return ledger.OneRow(self._home)
 
-    def version(self, _: Pipeline) -> str:
-        return "1"
-
     def warm(self) -> None:
         """Do nothing: there is nothing to start."""
 

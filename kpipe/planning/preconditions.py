@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kpipe.batch.batch import Batch, Counts, RangeReport
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import DeadLettersExceeded, InvalidPipeline
+from kpipe.errors import DeadLettersExceeded, InvalidPipeline, SourceIdentityChanged
 from kpipe.interfaces import Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import check_source
@@ -65,8 +65,23 @@ def check_still_there(topics: Topics, ledger: Ledger, batch: Batch) -> None:
     """Check that the topics still have the ids of the plan: tasks identify a topic by its name only.
 
     Raises:
-        SourceIdentityChanged: a topic was recreated while it was read. Nothing was committed.
+        SourceIdentityChanged: a topic was recreated, or brokers of another cluster answered, while it was read. Nothing was
+            committed.
     """
     now = set(topics.present())  # a set, as each partition of the batch is looked up in it
-    if any(step.source not in now for step in batch.steps):
-        check_source(ledger, topics.snapshot())
+    missing = [step.source for step in batch.steps if step.source not in now]
+    if not missing:
+        return
+    snapshot = topics.snapshot()
+    check_source(ledger, snapshot)
+    # The ledger may contain both topics of a name. A topic that was only not listed once is not another one.
+    answered = {source.topic.name: source.topic for source in (*snapshot.partitions, *now)}
+    for source in missing:
+        expected, found = source.topic, answered.get(source.topic.name)
+        if found != expected:
+            what = f"{found.topic_id} in {found.cluster}" if found is not None else "none"
+            raise SourceIdentityChanged(
+                f"{snapshot.noun} {expected.name} changed while the batch was read: expected {expected.topic_id} in"
+                f" {expected.cluster}, found {what}; nothing was committed",
+                "check that source.brokers leads to one cluster, and run it again" if not snapshot.appearing else "run it again",
+            )

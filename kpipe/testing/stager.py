@@ -43,6 +43,8 @@ class FakeStager:
         self.topics = topics
         self.folder = folder
         self.pieces = pieces
+        #: Version of definition and program; table assets store it with every commit.
+        self.version = "v1"
         #: Calls of `stage` so far, including failed ones.
         self.calls = 0
         #: Arguments of each call.

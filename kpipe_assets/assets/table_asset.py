@@ -126,15 +126,16 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
                 return True
             return config.max_seconds is not None and time.monotonic() - began > config.max_seconds
 
+        stager = spark.stager(pipeline)
         loop = Ingest(
             pipeline,
             kafka.topics(pipeline),
-            spark.stager(pipeline),
+            stager,
             destination,
             # Files may appear during a continuous run, which reads them, too.
             only=None if config.continuous and not pipeline.source.reads_topics else _chosen(context),
             run_id=context.run.run_id,
-            version=spark.version(pipeline),
+            version=stager.version,
             stopped=ended,
             contend=config.continuous,
         )

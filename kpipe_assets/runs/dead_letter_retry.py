@@ -32,7 +32,7 @@ from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.table_source import asking
 from resources.spark.driver.dead_letter_stager import LettersStager
-from resources.spark.driver.definition_version import version
+from resources.spark.driver.definition_version import ResolvedPipeline
 from resources.spark.staging.staged_files import discard
 
 __all__ = ["in_words", "retry"]
@@ -154,15 +154,15 @@ def _parts(
     order.
     """
     policies = {"parse": "dead_letter", "transform": "dead_letter", "constraint": "dead_letter"}
-    lenient = pipeline.model_copy(update={"errors": pipeline.errors.model_copy(update=policies)})
-    lookups = asking(pipeline, home)
-    stager = LettersStager(lenient, home, letters, required=lambda part: required_columns(part, home), ask=lookups)
-    revision = version(pipeline)
+    resolved, lookups = ResolvedPipeline.of(pipeline), asking(pipeline, home)
+    lenient = resolved.pipeline.model_copy(update={"errors": pipeline.errors.model_copy(update=policies)})
+    resolved = replace(resolved, pipeline=lenient)
+    stager = LettersStager(resolved, home, letters, required=lambda part: required_columns(part, home), ask=lookups)
     parts = [sorted(letters, key=lambda letter: (letter.source, letter.offset))]
     while parts:
         part = parts.pop(0)
         try:
-            yield _landed(lenient, destination, stager, uid, part, revision, who), part
+            yield _landed(lenient, destination, stager, uid, part, who), part
         except SchemaConflict as error:
             single = {part[0].source: {part[0].offset: error.reason}} if len(part) == 1 else {}
             if stager.refuse(error.refused):
@@ -183,7 +183,6 @@ def _landed(
     stager: LettersStager,
     uid: str,
     letters: Sequence[DeadLetter],
-    revision: str,
     who: str,
 ) -> Replayed:
     """Stage and commit these dead letters in one transaction.
@@ -215,7 +214,7 @@ def _landed(
         ),
         dead_letters=dead,
         run_id=f"pid-{os.getpid()}",
-        version=revision,
+        version=stager.version,
         started_ms=started_ms,
         seconds=time.monotonic() - began,
         note=f"retry of {done.tried} dead letters: {done.answered} gave {done.rows} rows, {done.filtered} were filtered,"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from resources.spark.driver.batch_runner import BatchRunner
+    from resources.spark.driver.definition_version import ResolvedPipeline
     from resources.spark.driver.stager import SparkStager
 
 __all__ = ["Run", "ingest", "real_stager"]
@@ -82,7 +83,7 @@ class Run:
         """
         from resources.sources.open_source import topics_of
         from resources.spark.driver.deferred_stager import DeferredStager
-        from resources.spark.driver.definition_version import version
+        from resources.spark.driver.definition_version import ResolvedPipeline
         from resources.spark.driver.ship_program import check_variables
 
         check_master()
@@ -93,8 +94,9 @@ class Run:
         destination = open_destination(pipeline, home)
         _check_staging(home)
         check_variables(pipeline, os.environ)
-        topics, stager = topics_of(pipeline), DeferredStager(lambda: real_stager(pipeline, home, spark, destination))
-        return cls(home, Ingest(pipeline, topics, stager, destination, version=version(pipeline), **options))
+        resolved = ResolvedPipeline.of(pipeline, home)
+        stager = DeferredStager(lambda: real_stager(resolved, home, spark, destination))
+        return cls(home, Ingest(pipeline, topics_of(pipeline), stager, destination, version=resolved.version, **options))
 
     @property
     def pipeline(self) -> Pipeline:
@@ -239,9 +241,15 @@ class Run:
 
 
 def real_stager(
-    pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext | BatchRunner], destination: Destination
+    resolved: ResolvedPipeline, home: Home, spark: Callable[[], SparkContext | BatchRunner], destination: Destination
 ) -> SparkStager:
     """Create the Spark stager with the destination's key and NOT NULL columns, and the lookups.
+
+    Args:
+        resolved: the definition, as the run read it at its start.
+        home: KPIPE_HOME.
+        spark: see `Run.real`.
+        destination: of the pipeline.
 
     Raises:
         InvalidPipeline, NotAvailable: the pipeline cannot run here.
@@ -251,11 +259,11 @@ def real_stager(
 
     _check_staging(home)
     return SparkStager(
-        with_key(pipeline, destination),
+        replace(resolved, pipeline=with_key(resolved.pipeline, destination)),
         home,
         spark,
         required=lambda part: required_columns(part, home),
-        ask=asking(pipeline, home),
+        ask=asking(resolved.pipeline, home),
     )
 
 

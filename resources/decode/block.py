@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kpipe.schema.columns import Columns
 from resources.native import library
 
-__all__ = ["Decoded", "Decoder", "Payloads", "TooManyRows", "count_of", "in_parts"]
+__all__ = ["Decoded", "Decoder", "Payloads", "TooManyRows", "count_of", "filtered", "in_parts"]
 
 Result = TypeVar("Result")
 
@@ -101,6 +101,11 @@ class Payloads:
         return Payloads(memoryview(self.text)[first:last], self.bounds[start : end + 1] - first, missing)
 
 
+def filtered(table: pa.Table, stay: np.ndarray[Any, Any]) -> pa.Table:
+    """Return the rows of a table for which `stay` is true. A table without columns has no rows: its caller counts them."""
+    return table.filter(pa.array(stay)) if table.num_columns else table
+
+
 @dataclass(frozen=True)
 class Decoded:
     """A decoded block.
@@ -130,6 +135,15 @@ class Decoded:
     keys: pa.Table | None = None
     stops: Sequence[tuple[int, str, str]] = ()
     found: Columns = field(default_factory=Columns)
+
+    @property
+    def owners(self) -> np.ndarray[Any, Any]:
+        """Index of the payload of each row, as an array."""
+        return np.arange(self.rows) if self.kept is None else np.asarray(self.kept, np.int64)
+
+    def where(self, stay: np.ndarray[Any, Any]) -> Decoded:
+        """Return the block with only the rows for which `stay` is true; all else is unchanged."""
+        return replace(self, table=filtered(self.table, stay), rows=int(stay.sum()), kept=self.owners[stay].tolist())
 
     def part(self, start: int, end: int) -> Decoded:
         """Return the payloads `[start, end)`; rows are not copied."""

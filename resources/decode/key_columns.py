@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.schema.columns import Columns
-from resources.decode.block import Decoded, Decoder, Payloads
+from resources.decode.block import Decoded, Decoder, Payloads, filtered
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import schema
 
@@ -42,7 +42,7 @@ class KeyedDecoder:
         nothing, newline = pa.scalar(b"", pa.large_binary()), pa.scalar(b"\n", pa.large_binary())
         lines = pc.binary_join_element_wise(keys.drop_null().cast(pa.large_binary()), nothing, newline)
         decoded = self._key.decode(Payloads.of_array(lines))
-        owners = keyed if decoded.kept is None else keyed[np.asarray(decoded.kept, np.int64)]
+        owners = keyed[decoded.owners]
         bad = {int(keyed[index]): f"key: {why}" for index, why in decoded.rejects}
         for owner in owners[1:][owners[1:] == owners[:-1]].tolist():
             bad.setdefault(owner, "key: expected one row, found several")
@@ -50,7 +50,7 @@ class KeyedDecoder:
             bad.setdefault(owner, "key: expected one row, found none")
         key_rows = np.full(len(payloads), -1, np.int64)
         key_rows[owners] = np.arange(len(owners))
-        records = np.arange(values.rows) if values.kept is None else np.asarray(values.kept, np.int64)
+        records = values.owners
         rows = key_rows[records]
         take = pa.array(rows, pa.int64(), mask=rows < 0)
         one, other = self._whole(values.table, values.rows), self._whole(decoded.table, decoded.rows)
@@ -63,7 +63,7 @@ class KeyedDecoder:
         good = ~np.isin(records, list(bad))
         rejected = {index for index, _ in values.rejects}
         rejects = sorted([*values.rejects, *(item for item in bad.items() if item[0] not in rejected)])
-        return Decoded(table.filter(pa.array(good)), int(good.sum()), records[good].tolist(), rejects, new)
+        return Decoded(filtered(table, good), int(good.sum()), records[good].tolist(), rejects, new)
 
     def _whole(self, table: pa.Table, rows: int) -> pa.Table:
         """Add columns of NULLs for those that the table lacks."""

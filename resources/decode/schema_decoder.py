@@ -13,7 +13,7 @@ import pyarrow as pa
 from kpipe.column_growth import names_in
 from kpipe.definition.formats import Mapped
 from kpipe.schema.columns import JSON, Columns, ListOf, Struct, Type
-from resources.decode.block import Payloads, TooManyRows
+from resources.decode.block import Payloads, TooManyRows, filtered
 from resources.decode.convert import Fitting
 from resources.decode.exploded_columns import ColumnLists
 from resources.decode.json.rows import Reject
@@ -147,7 +147,7 @@ class Typed:
         if reasons:
             rejects += [(int(kept[row]), why) for row, why in reasons.items()]
             good = ~np.isin(rows, list(reasons))
-            table, rows = table.filter(pa.array(good)) if table.num_columns else table, rows[good]
+            table, rows = filtered(table, good), rows[good]
         if reasons or self._lists is not None:
             kept = kept[rows]
         if not len(kept):

@@ -27,6 +27,7 @@ from kpipe_assets.dagster_server.instance import open_instance
 from resources.destinations import open_destination
 from resources.destinations.sql.destination import SqlDestination
 from resources.home import Home
+from resources.spark.driver.definition_version import ResolvedPipeline
 from resources.spark.driver.stager import SparkStager
 from tests.survival.small import Context, in_worker
 
@@ -43,10 +44,7 @@ class Spark:
         self._home = home
 
     def stager(self, pipeline: Pipeline) -> Stager:
-        return SparkStager(pipeline, self._home, Context)  # type: ignore[arg-type]
-
-    def version(self, _: Pipeline) -> str:
-        return "v1"
+        return SparkStager(ResolvedPipeline.of(pipeline, self._home), self._home, Context)  # type: ignore[arg-type]
 
     def warm(self) -> None: ...
 

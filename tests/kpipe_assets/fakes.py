@@ -58,9 +58,6 @@ class World:
             def stager(self, _: Pipeline) -> Stager:
                 return world.stager
 
-            def version(self, _: Pipeline) -> str:
-                return "v1"
-
             def warm(self) -> None:
                 world.warmed += 1
 

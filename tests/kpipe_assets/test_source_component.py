@@ -42,9 +42,6 @@ class _Resources:
     def stager(self, pipeline: Pipeline) -> Stager:
         return LocalStager(pipeline, self._bench.home)
 
-    def version(self, _: Pipeline) -> str:
-        return "v1"
-
     def warm(self) -> None: ...
 
     def open(self, _: Pipeline) -> Destination:

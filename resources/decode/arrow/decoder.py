@@ -13,7 +13,7 @@ from kpipe.schema.columns import NOTHING, Columns, Type
 from kpipe.schema.inference import nameable
 from resources.decode.arrow.ipc_stream import MOST_BYTES, brief
 from resources.decode.arrow.types import Rows, Untyped, column_type, plain, plain_bytes
-from resources.decode.block import Decoded
+from resources.decode.block import Decoded, filtered
 from resources.decode.convert import Fitting, convertible
 from resources.decode.growth_guard import Bound
 
@@ -194,8 +194,7 @@ class ArrowDecoder:
         for row in sorted(reasons):
             bad.setdefault(int(owners[row]), reasons[row])
         good = ~np.isin(owners, list(bad))
-        table = table.filter(pa.array(good)) if table.num_columns else table
-        return Decoded(table, int(good.sum()), owners[good].tolist(), sorted(bad.items()), new)
+        return Decoded(filtered(table, good), int(good.sum()), owners[good].tolist(), sorted(bad.items()), new)
 
     def _found(self) -> Columns:
         """Return the new columns of the schema and of the last block's values."""

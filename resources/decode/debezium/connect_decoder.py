@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
-from resources.decode.block import Decoded, Decoder, Payloads
+from resources.decode.block import Decoded, Decoder, Payloads, filtered
 from resources.decode.convert import Fitting
 from resources.decode.debezium.connect_schema import Plan, as_json, plan
 from resources.decode.debezium.events import JsonDocuments
@@ -105,7 +105,7 @@ class ConnectDecoder:
             rejects += [(group.at[row], why) for row, why in reasons.items()]
             good = np.ones(len(held), bool)
             good[list(reasons)] = False
-            held, table = held[good], table.filter(pa.array(good)) if table.num_columns else table
+            held, table = held[good], filtered(table, good)
         return table, held, fitting.every if len(held) else Columns()
 
     def _without_schema(

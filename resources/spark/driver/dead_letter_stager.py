@@ -15,6 +15,7 @@ from resources.home import Home
 from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
+from resources.spark.driver.definition_version import ResolvedPipeline
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.driver.set_aside import SetAside
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
@@ -35,7 +36,7 @@ class LettersStager(LocalStager):
     """A stager (kpipe/interfaces.py) that reads these dead letters instead of a topic.
 
     Args:
-        pipeline: the definition.
+        pipeline: the definition; see `LocalStager`.
         home: where files are staged.
         letters: the records; no two of one partition have the same offset.
         environ: values for templates and for the program's variables.
@@ -45,7 +46,7 @@ class LettersStager(LocalStager):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline | ResolvedPipeline,
         home: Home,
         letters: Sequence[DeadLetter],
         environ: Mapping[str, str] | None = None,

@@ -15,6 +15,7 @@ from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
 from resources.sources.open_source import connector_of
+from resources.spark.driver.definition_version import ResolvedPipeline
 from resources.spark.driver.stager import SparkStager
 from resources.spark.task import range_task
 from resources.spark.task.range_task import sample_keys
@@ -31,7 +32,7 @@ class LocalStager(SparkStager):
     """A stager (kpipe/interfaces.py) for small batches.
 
     Args:
-        pipeline: the definition.
+        pipeline: the definition; its files are read now, unless they have been read.
         home: where files are staged; the caller removes them.
         environ: values for templates and for the program's variables.
         required: returns the table's NOT NULL columns.
@@ -43,7 +44,7 @@ class LocalStager(SparkStager):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline | ResolvedPipeline,
         home: Home,
         environ: Mapping[str, str] | None = None,
         required: Callable[[Pipeline], Collection[str]] = lambda _: (),
@@ -52,13 +53,13 @@ class LocalStager(SparkStager):
         def no_spark() -> Any:
             raise AssertionError
 
-        super().__init__(pipeline, home, no_spark, environ, required, ask)
+        resolved = pipeline if isinstance(pipeline, ResolvedPipeline) else ResolvedPipeline.of(pipeline)
+        super().__init__(resolved, home, no_spark, environ, required, ask)
         self._stage = str(home.staging)  # always local: the caller reads the staged files
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
-        program = self._spec(str(self._program.file)) if self._program else None
-        job = self._shaped(batch, tables, program, closed)
+        job = self._shaped(batch, tables, self._spec(), closed)
         return self._reported(batch, [range_task.stage(job, Piece.of(step, step.range)) for step in batch.steps])
 
     def key_names(self, batch: Batch) -> tuple[str, ...]:

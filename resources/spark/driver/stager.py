@@ -25,7 +25,6 @@ from kpipe.tables.upsert import KeyRule, keeps_originals
 from kpipe.topics import PartitionId
 from resources.decode.factory import sampled
 from resources.decode.growth_guard import bound_of
-from resources.decode.schema_files import with_files
 from resources.destinations import WITHOUT_NUL
 from resources.destinations.value_limits import limits_of
 from resources.duckdb_engine.expression_checks import checked_selection
@@ -37,10 +36,10 @@ from resources.schema_registry.config import check_registry
 from resources.sources.open_source import connector_of, without_first_lines
 from resources.spark.driver.batch_runner import BatchRunner
 from resources.spark.driver.context_runner import ContextRunner
-from resources.spark.driver.definition_version import resolved_program
+from resources.spark.driver.definition_version import ResolvedPipeline
 from resources.spark.driver.sample_steps import bounds_of, reported, spread, typed
 from resources.spark.driver.set_aside import SetAside
-from resources.spark.driver.ship_program import check_variables, copied
+from resources.spark.driver.ship_program import check_variables
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
 from resources.spark.task.projection_plan import shaped
@@ -66,7 +65,7 @@ class SparkStager:
     """Stager of one pipeline's batches.
 
     Args:
-        pipeline: the definition.
+        resolved: the definition, as the run read it at its start: its files are not read again.
         home: where files are staged.
         spark: returns the SparkContext, or what runs batches instead; called at the first batch, so that a run with nothing
             to do starts no JVM.
@@ -75,20 +74,23 @@ class SparkStager:
         `ask`: sends the queries of lookups to the destination.
 
     Raises:
-        InvalidPipeline: the program cannot be run, or a variable is not set.
+        InvalidPipeline: a variable is not set.
     """
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        resolved: ResolvedPipeline,
         home: Home,
         spark: Callable[[], SparkContext | BatchRunner],
         environ: Mapping[str, str] | None = None,
         required: Callable[[Pipeline], Collection[str]] = lambda _: (),
         ask: Asking = no_tables,
     ) -> None:
-        self._pipeline, self._home, self._spark, self._required = with_files(pipeline), home, spark, required
-        self._defined, self._pipeline = self._pipeline, without_first_lines(self._pipeline)
+        #: Version of what rows are staged with, for their commits.
+        self.version = resolved.version
+        pipeline, self._program = resolved.pipeline, resolved.program
+        self._home, self._spark, self._required = home, spark, required
+        self._defined, self._pipeline = pipeline, without_first_lines(pipeline)
         self._parts, self._fan_out = table_pipelines(self._pipeline), fans_out(pipeline)
         self._stage = home.stage
         self._environ = os.environ if environ is None else environ
@@ -96,18 +98,15 @@ class SparkStager:
         access = registry_access(pipeline.source, self._environ, read=False)
         for kind in (pipeline.format, pipeline.key_format):
             check_registry(kind, access)
-        self._program = resolved_program(pipeline)
         self._selections = [checked_selection(part) for part in self._parts]  # tables by topic share one
         self._lookups = Lookups(pipeline, lookups_of(self._selections), ask, self._environ)
         # By table: NOT NULL columns. By topic, if each has its own table: columns of samples, with the batch if only of it.
         # Read once a run.
         self._never_null, self._seen = dict[str, frozenset[str]](), dict[str, tuple[str, Columns]]()
-        self._shipped: ProgramSpec | None = None
         self._runner: BatchRunner | None = None
         self._given_up = threading.Event()
         self._aside = SetAside()
-        if self._program is not None:
-            self._spec(str(self._program.file))  # report a missing variable before anything starts
+        self._spec()  # report a missing variable before anything starts
 
     def columns(self, batch: Batch, table: int) -> Columns:
         """See `Stager`. Passes a few records through the program in this process.
@@ -153,7 +152,7 @@ class SparkStager:
         if topic in self._seen and self._seen[topic][0] in ("", batch.id):
             return self._seen[topic][1]
         self._name_fields(batch)
-        spec = self._spec(str(self._program.file)) if self._program else None
+        spec = self._spec()
         self._given_up.clear()
         job = replace(self._job(batch, (), spec), cancelled=self._given_up.is_set)
         payloads, keys, written = list[bytes](), list[bytes](), Columns()
@@ -183,7 +182,7 @@ class SparkStager:
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
         runner = self._runner = self._runner or self._new_runner()
-        reports = runner.run(batch, self._shaped(batch, tables, self._ship(), closed), self._pipeline.name)
+        reports = runner.run(batch, self._shaped(batch, tables, self._spec(), closed), self._pipeline.name)
         for report in reports:
             self._aside.add_poison(report.source, report.poison_records)
         return sorted(self._reported(batch, reports), key=lambda report: (report.source, report.range))
@@ -300,18 +299,14 @@ class SparkStager:
             ordered=self._pipeline.into.type in _ORDERED,
         )
 
-    def _ship(self) -> ProgramSpec | None:
-        """Copy the program for Spark's workers, once a run."""
-        if self._program is not None and self._shipped is None:
-            self._shipped = self._spec(str(copied(self._home, self._program)))
-        return self._shipped
-
-    def _spec(self, file: str) -> ProgramSpec:
+    def _spec(self) -> ProgramSpec | None:
+        """Return the program as tasks run it; None without one."""
         transform, program = self._pipeline.transform, self._program
-        assert transform and program
+        if transform is None or program is None:
+            return None
         check_variables(self._pipeline, self._environ)
         return ProgramSpec(
-            file=file,
+            file=str(program.file),
             member=program.member,
             sha256=program.sha256,
             args=program.args,

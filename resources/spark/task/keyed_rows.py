@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded
@@ -30,7 +29,7 @@ def set_aside(decoded: Decoded, bad: Mapping[int, str], refused: Mapping[int, st
     """
     if not bad and not refused:
         return decoded
-    kept = np.arange(decoded.rows) if decoded.kept is None else np.asarray(decoded.kept)
+    kept = decoded.owners
     rejects: dict[int, str] = {}
     for row in sorted(bad):
         rejects.setdefault(int(kept[row]), bad[row])
@@ -38,12 +37,8 @@ def set_aside(decoded: Decoded, bad: Mapping[int, str], refused: Mapping[int, st
     for row in sorted(refused or {}):
         if int(kept[row]) not in rejects:
             others.setdefault(int(kept[row]), (refused or {})[row])
-    stay = ~np.isin(kept, [*rejects, *others])
     return replace(
-        decoded,
-        table=decoded.table.filter(pa.array(stay)),
-        rows=int(stay.sum()),
-        kept=kept[stay].tolist(),
+        decoded.where(~np.isin(kept, [*rejects, *others])),
         rejects=sorted([*decoded.rejects, *rejects.items()]),
         refused=sorted([*decoded.refused, *others.items()]),
     )

@@ -16,7 +16,7 @@ from kpipe.definition.formats import VARIABLE
 from kpipe.expressions.projection import COORDINATES, Selection
 from kpipe.schema.columns import Columns, Type
 from kpipe.tables.changes import UNCHANGED
-from resources.decode.block import Decoded
+from resources.decode.block import Decoded, filtered
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.expressions import Assigned, Evaluator
 from resources.lookups.join import Join
@@ -120,7 +120,7 @@ class Selector:
         decoded = settled(decoded, self._inputs.names(), self._assigned)
         table, count = decoded.table, decoded.rows
         new = Columns((*new.items, *((name, kind) for name, kind in self._unknown if _any(table, name))))
-        payloads = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
+        payloads = decoded.owners
         inputs = self._input_table(table, count, payloads, coordinate)
         bad: dict[int, str] = {}
         if self._lists is not None:
@@ -155,7 +155,7 @@ class Selector:
             bad.setdefault(int(payloads[row]), reasons[row])
         if bad:
             good = ~np.isin(payloads[rows], list(bad))
-            rows, made = rows[good], made.filter(pa.array(good))
+            rows, made = rows[good], filtered(made, good)
         whole = len(rows) == count and decoded.kept is None and self._lists is None
         kept = None if whole else payloads[rows].tolist()
         return replace(decoded, table=made, rows=len(rows), kept=kept, new_columns=new, refused=sorted(bad.items()))

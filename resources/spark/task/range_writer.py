@@ -197,7 +197,7 @@ class RangeOutput:
                     decoded = within(decoded, held, copied(sink.coordinates, False))
                 mine = sink.made(decoded, coordinate)
                 made.append(mine if held is None else within(mine, held, self._copied(sink.table)))
-            return agreed(made, end - start)
+            return agreed(made)
 
         return in_parts(count, agree)
 

@@ -136,12 +136,11 @@ class Agreed:
     refused: Sequence[tuple[int, str]]
 
 
-def agreed(made: Sequence[Decoded], count: int) -> Agreed:
+def agreed(made: Sequence[Decoded]) -> Agreed:
     """Combine the results of all tables for one block: a record that one table rejects gives no row in any.
 
     Args:
         made: of each table.
-        count: payloads of the block.
     """
     if len(made) == 1:  # no other table could have a row of a rejected record
         return Agreed(made, made[0].rejects, made[0].refused)
@@ -155,17 +154,14 @@ def agreed(made: Sequence[Decoded], count: int) -> Agreed:
             if index not in rejects:
                 refused.setdefault(index, reason)
     bad = [*rejects, *refused]
-    tables = [_without(decoded, bad, count) for decoded in made]
+    tables = [_without(decoded, bad) for decoded in made]
     return Agreed(tables, sorted(rejects.items()), sorted(refused.items()))
 
 
-def _without(decoded: Decoded, bad: Sequence[int], count: int) -> Decoded:
-    if not bad:
-        return replace(decoded, rejects=(), refused=())
-    kept = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
-    stay = ~np.isin(kept, bad)
-    table = decoded.table.filter(pa.array(stay)) if decoded.rows else decoded.table
-    return Decoded(table, int(stay.sum()), kept[stay].tolist(), new_columns=decoded.new_columns)  # several tables delete nothing
+def _without(decoded: Decoded, bad: Sequence[int]) -> Decoded:
+    """Return a table's block without the rows of these payloads; several tables delete nothing."""
+    rest = decoded.where(~np.isin(decoded.owners, bad)) if bad else decoded
+    return replace(rest, rejects=(), refused=())
 
 
 def answered(made: Sequence[Decoded], count: int) -> int:

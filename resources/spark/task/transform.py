@@ -200,7 +200,7 @@ def payloads(
             if mode != "flatmap" and written > feed.given:  # checked now: the program may never end
                 check_counts(mode, feed.given, written, where)
             if len(found) < limit and kept < size:
-                found += block.splitlines()[: limit - len(found)]
+                found += Payloads.of_lines(block).values[: limit - len(found)]
                 kept += len(block)
     return found
 

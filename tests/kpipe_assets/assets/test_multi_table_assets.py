@@ -40,9 +40,6 @@ class Shop:
             def stager(self, _: Pipeline) -> Stager:
                 return shop.bench.ingest().stager
 
-            def version(self, _: Pipeline) -> str:
-                return "v1"
-
             def warm(self) -> None:
                 """Nothing to start."""
 

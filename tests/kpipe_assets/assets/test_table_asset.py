@@ -37,6 +37,13 @@ def test_one_run_ingests_all_partitions_and_ends_with_one_event_for_each(world: 
     world.all_published()
 
 
+def test_commits_have_the_version_of_the_stager(world: World) -> None:
+    """It has read the program; another hash of the file could be of a later one."""
+    world.stager.version = "v7"
+    assert world.run().success
+    assert {done.commit.version for done, _ in world.store.pipelines["tweets"].commits.values()} == {"v7"}
+
+
 def test_a_selection_ingests_only_its_partitions(world: World) -> None:
     assert world.run("1", "1").success
     assert [event.partition for event in world.events()] == ["1"]

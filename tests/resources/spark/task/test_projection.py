@@ -102,6 +102,13 @@ def test_where_filters_and_counts(staged: Callable[..., Staged]) -> None:
     assert (found.report.counts.filtered, found.report.counts.dead_letters) == (4, 1)
 
 
+def test_where_fails_for_a_record_of_a_table_without_columns(staged: Callable[..., Staged]) -> None:
+    where = "CAST(CASE _kafka_offset WHEN 0 THEN 'x' ELSE '1' END AS INTEGER) = 1"
+    found = staged(pipeline(where=where, errors=ASIDE), {}, [{}, {}, {}])
+    assert found.rows == [{"_kafka_offset": 1}, {"_kafka_offset": 2}]
+    assert [(offset, stage) for offset, stage, _ in found.aside] == [(0, "constraint")]
+
+
 def test_set_computes_columns_from_the_record_and_from_kafka(staged: Callable[..., Staged]) -> None:
     definition = pipeline(
         set={

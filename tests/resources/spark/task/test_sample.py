@@ -80,6 +80,13 @@ def test_records_are_sampled_up_to_a_number(tmp_path: Path, program: str) -> Non
     assert range_task.sample(given, Piece(SOURCE, Range(0, 1000)), 7) == ([], {})
 
 
+def test_only_newlines_end_a_line_of_the_program(tmp_path: Path) -> None:
+    """JSON may contain carriage returns between its members."""
+    program, line = r"""while read -r line; do printf '{"a": 1,\r"b": 2}\r\n'; done""", b'{"a": 1,\r"b": 2}\r'
+    assert range_task.sample(job(tmp_path, program, "map"), Piece(SOURCE, Range(0, 3)), 500) == ([line] * 3, {})
+    assert range_task.sample(job(tmp_path, program, "map"), Piece(SOURCE, Range(0, 3)), 2) == ([line] * 2, {})
+
+
 @pytest.mark.parametrize("mode", ["map", "filter", "flatmap"])
 @pytest.mark.parametrize("program", [FLOOD, f"{FLOOD} # read(8)"], ids=["lines", "perhaps framed"])
 def test_a_record_for_which_the_program_writes_without_end_is_a_poison_record(tmp_path: Path, mode: str, program: str) -> None:
