@@ -90,6 +90,7 @@ class Session:
         if isinstance(statement, s.Create):
             return definitions.create(home, statement)
         if statement.pipeline in home.names() and not start_stop.is_stopped(home, self._sensor_states, statement.pipeline):
+            definitions.check_rebuild(home, statement.pipeline)  # else it would be stopped, and not dropped
             start_stop.stop(home, self._sensor_states, s.Stop(statement.pipeline, if_running=True), self._report)
         return definitions.drop(home, self._sensor_states, statement)
 

@@ -79,7 +79,7 @@ def _of_each(results: Mapping[str, str | KpipeError], done: str) -> Result:
     failed = [name for name, result in results.items() if isinstance(result, KpipeError)]
     rows = [(name, f"not {done}: {result}" if name in failed else result) for name, result in results.items()]
     what = f"{count(len(failed), 'pipeline')} not {done}: {', '.join(failed)}"
-    failure = KpipeError(what, "do what the result of each says, and repeat the statement") if failed else None
+    failure = KpipeError(what, "follow the hint of each, and repeat the statement") if failed else None
     return Result(columns=("pipeline", "result"), rows=rows, failure=failure)
 
 

@@ -62,7 +62,7 @@ def test_start_all_goes_on_after_a_pipeline_with_a_problem(offline: Kpipe) -> No
     rows = {row["pipeline"]: row["result"] for row in map(json.loads, done.stdout.splitlines())}
     assert [*rows] == ["nothing", "orders", "other"] and "pipeline other started" in rows["other"]
     assert rows["nothing"].startswith("not started: ") and "nothing.yaml:1" in rows["nothing"]
-    assert "1 pipeline not started: nothing -> do what the result of each says, and repeat the statement" in done.stderr
+    assert "1 pipeline not started: nothing -> follow the hint of each, and repeat the statement" in done.stderr
     with SensorStates(Home(offline.home)) as sensor_states:
         assert sensor_states.on() == {"orders", "other"}
     assert "nothing.yaml:1" in wrong(offline, "CLEAR PIPELINE ERRORS")
