@@ -11,10 +11,14 @@ import re
 from kpipe.expressions import duckdb_dialect
 from kpipe.expressions.mysql.columns import Resolve
 from kpipe.expressions.mysql.compiler import check, columns_of, compiled, duckdb_text
+from kpipe.expressions.mysql.syntax import tree
 from kpipe.expressions.mysql.values import Value, boolean, number, text, time
 from kpipe.expressions.quoting import quoted
+from kpipe.expressions.tokens import words
 
-__all__ = ["body_of", "checked", "is_mysql", "names_of", "of_mysql", "read_expression", "to_duckdb", "write_expression"]
+__all__ = [
+    "body_of", "checked", "is_mysql", "names_of", "of_mysql", "read_expression", "requalified", "to_duckdb", "write_expression",
+]  # fmt: skip
 
 _MYSQL = re.compile(r"\s*mysql:", re.IGNORECASE)
 
@@ -74,6 +78,28 @@ def names_of(written: str) -> frozenset[str]:
         Untranslated: as `checked`.
     """
     return columns_of(body_of(written)) if is_mysql(written) else duckdb_dialect.columns_of(written)
+
+
+def requalified(written: str, table: str, renamed: str) -> str:
+    """Return an expression of `into.update` for a table of another name: `table.column` becomes `renamed.column`.
+
+    Only the qualifiers change, so that the expression has the same meaning and stays as its author wrote it.
+
+    Raises:
+        Untranslated: a quote or a comment in MySQL's dialect is not terminated.
+    """
+    if table.lower() == "excluded":  # excluded.column is the new row's value, whatever the table's name
+        return written
+    names = {"name": 0, "backticked": 1} if is_mysql(written) else {"name": 0, "backticked": 1, "quoted": 1}
+    tokens = list(tree.words(written) if is_mysql(written) else words(written))
+    done, copied = "", 0
+    for at, (word, sign, column) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+        if sign.text != "." or not {word.kind, column.kind} <= names.keys() or (at and tokens[at - 1].text == "."):
+            continue
+        start, end = word.start + names[word.kind], word.end - names[word.kind]
+        if written[start:end].lower() == table.lower():
+            done, copied = done + written[copied:start] + renamed, end
+    return done + written[copied:]
 
 
 def to_duckdb(written: str, resolve: Resolve, wanted: str = "") -> str:

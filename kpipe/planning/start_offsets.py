@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kpipe.definition.pipeline import Source, Timestamp
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
@@ -39,9 +39,9 @@ def beginnings(
     names = {topic.name for topic in known}
     late = {s.topic.name for s in fresh if snapshot.pattern and known} - names
     first = [s for s in fresh if s.topic.name not in names | late]
-    starts = moments(wanted.start, topics, snapshot, first, "source.start")
+    starts = moments(wanted.start, topics, snapshot, first, "source.start", names)
     bounded = [s for s in fresh if s.topic not in known and s.topic.name not in late]
-    ends = moments(wanted.end, topics, snapshot, bounded, "source.end")
+    ends = moments(wanted.end, topics, snapshot, bounded, "source.end", names)
     open_ended = [] if wanted.end is None else [str(s) for s in bounded if s not in ends]
     if open_ended:
         raise InvalidPipeline(f"source.end gives no offset for {', '.join(open_ended)}", "add one for every partition")
@@ -128,7 +128,12 @@ def _recreated(ledger: Ledger, source: PartitionId) -> bool:
 
 
 def moments(
-    wanted: object, topics: Topics, snapshot: TopicSnapshot, sources: Sequence[PartitionId], name: str
+    wanted: object,
+    topics: Topics,
+    snapshot: TopicSnapshot,
+    sources: Sequence[PartitionId],
+    name: str,
+    begun: Collection[str] = (),
 ) -> Mapping[PartitionId, int]:
     """Return the partitions' offsets for `latest`, a timestamp, or numbers; an empty mapping for `earliest`.
 
@@ -136,8 +141,9 @@ def moments(
         wanted: a `source.start` or `source.end`.
         topics: used to look up offsets by timestamp.
         snapshot: the broker offsets.
-        sources: the partitions.
+        sources: the partitions. Numbers of others are ignored: they applied when those partitions began.
         name: name of the field or clause, for messages.
+        begun: names of topics that have begun, which the definition may no longer read.
 
     Raises:
         InvalidPipeline: offsets or partitions do not exist.
@@ -167,11 +173,15 @@ def moments(
             )
         source = next((s for s in snapshot.partitions if chosen(s, [part])), None)
         if source is None:
+            if isinstance(part, str) and part.rpartition(":")[0] in begun:
+                continue
             present = parts(snapshot.partitions, isinstance(part, str))
             raise InvalidPipeline(
                 f"{name}: partition {part} does not exist",
                 f"use partitions {present[0]} to {present[-1]}",
             )
+        if source not in sources:
+            continue
         state = states[source]
         if not state.log_start <= offset <= state.high:
             raise InvalidPipeline(
@@ -179,4 +189,4 @@ def moments(
                 f"use an offset from {state.log_start} to {state.high}",
             )
         named[source] = offset
-    return {source: offset for source, offset in named.items() if source in sources}
+    return named

@@ -101,12 +101,22 @@ def table_names(live: Pipeline) -> tuple[TableNames, ...]:
 def _named(pipeline: Pipeline, ending: str) -> dict[str, Any]:
     fields = pipeline.to_dict()
     fields["name"] = pipeline.name + ending
-    fields["into"] = {**fields["into"], "table": pipeline.into.table + ending}
+    fields["into"] = _of_table(fields["into"], pipeline.into.table, ending)
     if "errors" in fields:  # dead letters are written to the topic under the live pipeline's name only
         fields["errors"] = {name: value for name, value in fields["errors"].items() if name != "topic"}
     if pipeline.also:
-        fields["also"] = [{**one, "table": one["table"] + ending} for one in fields["also"]]
+        fields["also"] = [_of_table(one, one["table"], ending) for one in fields["also"]]
     return fields
+
+
+def _of_table(fields: Mapping[str, Any], table: str, ending: str) -> dict[str, Any]:
+    """Return the fields of a table with its new name, by which expressions of `update` may qualify columns."""
+    found = {**fields, "table": table + ending}
+    if "update" in fields:
+        from kpipe.expressions.languages import requalified  # loads the compilers of expressions
+
+        found["update"] = {column: requalified(text, table, table + ending) for column, text in fields["update"].items()}
+    return found
 
 
 def _made(fields: Mapping[str, Any]) -> Pipeline:

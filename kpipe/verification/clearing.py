@@ -77,6 +77,15 @@ class Clearing(Protocol):
         """
         ...
 
+    def check_clear(self, tables: Sequence[str], only: Collection[str]) -> None:
+        """Check what `clear` would refuse by the present ledgers, without any change.
+
+        Raises:
+            NotAvailable: as `clear`.
+            DestinationError: the ledgers cannot be read.
+        """
+        ...
+
     def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
         """Delete all rows and reverse their counts in the ledgers, in one transaction, or do nothing.
 

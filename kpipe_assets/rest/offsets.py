@@ -200,7 +200,7 @@ def _beginnings(pipeline: Pipeline, wanted: Collection[tuple[str, int]]) -> dict
     topics = topics_of(pipeline)
     snapshot = topics.snapshot()
     sources = [source for source in snapshot.partitions if (source.topic.name, source.partition) in wanted]
-    starts = moments(pipeline.source.start, topics, snapshot, sources, "source.start")
+    starts = moments(pipeline.source.start, topics, snapshot, sources, "source.start", {topic for topic, _ in wanted})
     return {
         (source.topic.name, source.partition): starts.get(source, snapshot.partitions[source].log_start) for source in sources
     }

@@ -78,11 +78,15 @@ def last_error(home: Home, name: str) -> KpipeError | None:
 
 
 def note_state(home: Home, name: str, state: str) -> None:
-    """Record a state that a statement has set. Earlier errors stay in `kpipe_errors`."""
+    """Record a state that a statement has set. Earlier errors stay in `kpipe_errors`.
+
+    Best effort in the destination, which only displays it: a statement does not fail because of a destination that is away.
+    """
     home.note(name, state)
     pipeline = home.pipeline(name)
     if may_open(home, pipeline):
-        open_destination(pipeline, home).record_state(state)
+        with suppress(KpipeError):
+            open_destination(pipeline, home).record_state(state)
 
 
 def note_waits(home: Home, pipeline: Pipeline, what: str) -> None:

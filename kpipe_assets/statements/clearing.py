@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidStatement, KpipeError, NotAvailable
+from kpipe.errors import InvalidStatement, KpipeError, NotAvailable, OutcomeUnknown
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import ADOPTED, Ledger
 from kpipe.offsets import Range
@@ -144,25 +145,65 @@ def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Cal
         destination = _clearing(open_destination(each, home))
         snapshot, ledger = survey(home, each).look()
         _check_kept(home, each, ledger, snapshot, destination)
+    for destination, tables, names in _places(home, pipelines):
+        destination.check_clear(tables, names)
     on = [each.name for each in pipelines if each.name in sensor_states.on()]
-    for each in pipelines:
-        stop(home, sensor_states, Stop(each.name, if_running=True), report)
+    rows: dict[str, int] = {}
+    with _interrupted(sensor_states, [each.name for each in pipelines], on, rows):
+        for each in pipelines:
+            stop(home, sensor_states, Stop(each.name, if_running=True), report)
+        for destination, tables, names in _places(home, pipelines):  # a run may have written further tables of a template
+            rows |= destination.clear(tables, _who(), names).rows
+        templates = {each.into.table for each in pipelines if each.into.by_field}
+        words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items() if table not in templates]
+        for each in pipelines:
+            moved = decide(home, each, _earliest)
+            words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", as before"))
+        words += [start_again(home, sensor_states, name) for name in on]
+    return Result("; ".join(words))
+
+
+def _places(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[tuple[Clearing, list[str], list[str]]]:
+    """Yield each destination with the tables and the names of its pipelines, which one transaction clears."""
     by_place: dict[str, list[Pipeline]] = {}
     for each in pipelines:
         by_place.setdefault(_place(home, each), []).append(each)
-    rows: dict[str, int] = {}
     for group in by_place.values():
-        names = [each.name for each in group]
         tables = {key: table for each in group for key, table in _tables(home, each).items()}
-        done = _clearing(open_destination(group[0], home)).clear(list(tables.values()), _who(), names)
-        rows |= done.rows
-    templates = {each.into.table for each in pipelines if each.into.by_field}
-    words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items() if table not in templates]
-    for each in pipelines:
-        moved = decide(home, each, _earliest)
-        words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", as before"))
-    words += [start_again(home, sensor_states, name) for name in on]
-    return Result("; ".join(words))
+        yield _clearing(open_destination(group[0], home)), list(tables.values()), [each.name for each in group]
+
+
+@contextmanager
+def _interrupted(
+    sensor_states: SensorStates, names: Sequence[str], on: Sequence[str], cleared: Collection[str]
+) -> Iterator[None]:
+    """Start the pipelines again if RESET fails before a table is cleared; else report what is left to do.
+
+    Args:
+        sensor_states: sensor states of the home.
+        names: the pipelines.
+        on: those whose sensor was running.
+        cleared: tables that are cleared, added while inside.
+    """
+    try:
+        yield
+    except BaseException as error:
+        untouched = not cleared and not isinstance(error, OutcomeUnknown)
+        with suppress(KpipeError):
+            for name in on if untouched else ():
+                sensor_states.turn(name, on=True)
+        if isinstance(error, KpipeError):
+            stopped = [name for name in on if name not in sensor_states.on()]
+            state = f"; table {', '.join(cleared)} was cleared" if cleared else "; nothing was cleared" if untouched else ""
+            if stopped:
+                state += f"; pipeline {', '.join(stopped)} is stopped"
+            elif on and untouched:
+                state += f"; pipeline {', '.join(on)} is started again"
+            error.what += state
+            if stopped or not untouched:
+                steps = [f"repeat RESET PIPELINE {', '.join(names)}", *(f"START PIPELINE {name}" for name in stopped)]
+                error.hint = ", then ".join([*([error.hint] if error.hint else []), *steps])
+        raise
 
 
 def _earliest(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:

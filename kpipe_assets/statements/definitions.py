@@ -26,7 +26,7 @@ from resources.home import Home
 if TYPE_CHECKING:
     from kpipe_assets.validation import Case
 
-__all__ = ["changed", "changing", "create", "drop", "exists"]
+__all__ = ["changed", "changing", "check_rebuild", "create", "drop", "exists"]
 
 
 def exists(home: Home, name: str) -> bool:
@@ -172,7 +172,7 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
         home.pipeline(name)  # raises with the existing names
     from kpipe_assets.validation.case import with_placeholders
 
-    _check_rebuild(home, name)
+    check_rebuild(home, name)
     begun, kept = None, "its destination"
     try:
         pipeline = home.pipeline(name)
@@ -191,7 +191,7 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
     return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}{left}")
 
 
-def _check_rebuild(home: Home, name: str) -> None:
+def check_rebuild(home: Home, name: str) -> None:
     """Check that no rebuild of the pipeline has begun: it would exchange the tables of another pipeline of this name.
 
     Without NAME_rebuild, which an operator may have dropped, nothing is left to exchange; `dropped` forgets the rebuild.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kpipe.errors import InvalidStatement, NotAvailable
+from kpipe.errors import InvalidStatement, KpipeError, NotAvailable
 from kpipe.sql import statements as s
 from kpipe.sql.source_positions import pointing
 from kpipe_assets.sensors.sensor_state import SensorStates
@@ -45,7 +45,7 @@ class Session:
         """Execute a statement and yield its results. Read the rows of each result before the next one.
 
         Raises:
-            KpipeError: the statement failed. It changed nothing, unless the message reports a change.
+            KpipeError: the statement failed. It changed nothing, unless the message or its result reports a change.
         """
         if isinstance(statement, s.Query):
             from kpipe_assets.statements.queries import query  # loads DuckDB only for queries
@@ -55,6 +55,8 @@ class Session:
             with pointing(statement.places if isinstance(statement, s.Placed | s.Alter) else None):
                 result = self._one(statement)
             yield result
+            if result.failure is not None:
+                raise result.failure
 
     def _one(self, statement: s.Statement) -> Result:
         home, sensor_states, report = self._home.make(), self._sensor_states, self._report
@@ -88,6 +90,7 @@ class Session:
         if isinstance(statement, s.Create):
             return definitions.create(home, statement)
         if statement.pipeline in home.names() and not start_stop.is_stopped(home, self._sensor_states, statement.pipeline):
+            definitions.check_rebuild(home, statement.pipeline)  # else it would be stopped, and not dropped
             start_stop.stop(home, self._sensor_states, s.Stop(statement.pipeline, if_running=True), self._report)
         return definitions.drop(home, self._sensor_states, statement)
 
@@ -135,17 +138,25 @@ class Session:
         from kpipe.interfaces import ErrorLog
         from resources.destinations import open_destination
 
-        names = self._home.names() if statement.pipeline is None else (statement.pipeline,)
-        cleared = 0
-        for name in names:
+        def clear(name: str) -> int:
             destination = open_destination(self._home.pipeline(name), self._home)
             if not isinstance(destination, ErrorLog):
                 raise NotAvailable(
                     f"{destination.describe()}: this type of destination cannot clear errors",
                     "leave them: they do not affect later runs",
                 )
-            cleared += destination.clear_errors()
+            cleared = destination.clear_errors()
             last_run = self._home.noted(name)
             if last_run:
                 self._home.note(name, last_run["state"])
-        return Result(f"{count(cleared, 'error')} cleared; dead letters stay, because kpipe verify counts them")
+            return cleared
+
+        cleared, failure = 0, None
+        for name in self._home.names() if statement.pipeline is None else (statement.pipeline,):
+            try:
+                cleared += clear(name)
+            except KpipeError as error:
+                if statement.pipeline is not None:
+                    raise
+                failure = failure or error
+        return Result(f"{count(cleared, 'error')} cleared; dead letters stay, because kpipe verify counts them", failure=failure)

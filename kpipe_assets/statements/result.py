@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kpipe.errors import KpipeError
+
 __all__ = ["Result"]
 
 
@@ -18,9 +20,11 @@ class Result:
         columns: names of the columns; empty if the statement returns no rows.
         rows: in order.
         text: whether each row is one text, printed unchanged.
+        failure: raised after the result, if the statement failed for some of its pipelines.
     """
 
     message: str = ""
     columns: Sequence[str] = ()
     rows: Iterable[Sequence[Any]] = ()
     text: bool = False
+    failure: KpipeError | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
@@ -13,6 +13,7 @@ from kpipe_assets.runs.status import note_state, state_of
 from kpipe_assets.runs.stop_requests import ask, stop_at_once
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
+from kpipe_assets.wording import count
 from resources.home import Home
 
 __all__ = ["detach", "foreground", "is_stopped", "start", "start_again", "start_many", "stop", "stop_all"]
@@ -58,16 +59,28 @@ def start_many(home: Home, sensor_states: SensorStates, statement: StartMany) ->
     A pipeline whose table was replaced by a rebuilt one stays as it is: its topic is loaded into that one.
     """
     on, unserved = sensor_states.on(), sensor_states.unserved()
-    rows = []
+    results: dict[str, str | KpipeError] = {}
     for name in home.names():
-        state = state_of(home, name, name in on, name not in unserved)
-        if is_replaced(home, name):
-            rows.append((name, f"has a replaced table: only START PIPELINE {name} starts it"))
-        elif state == "needs_operator":
-            rows.append((name, "needs an operator first: see kpipe status"))
-        elif state == "error" or not statement.failed:
-            rows.append((name, "is running already" if state == "running" else start_again(home, sensor_states, name)))
-    return Result(columns=("pipeline", "result"), rows=rows)
+        try:
+            state = state_of(home, name, name in on, name not in unserved)
+            if is_replaced(home, name):
+                results[name] = f"has a replaced table: only START PIPELINE {name} starts it"
+            elif state == "needs_operator":
+                results[name] = "needs an operator first: see kpipe status"
+            elif state == "error" or not statement.failed:
+                results[name] = "is running already" if state == "running" else start_again(home, sensor_states, name)
+        except KpipeError as error:
+            results[name] = error
+    return _of_each(results, "started")
+
+
+def _of_each(results: Mapping[str, str | KpipeError], done: str) -> Result:
+    """Return a row for each pipeline, with its result or error; the statement fails at the end if there was an error."""
+    failed = [name for name, result in results.items() if isinstance(result, KpipeError)]
+    rows = [(name, f"not {done}: {result}" if name in failed else result) for name, result in results.items()]
+    what = f"{count(len(failed), 'pipeline')} not {done}: {', '.join(failed)}"
+    failure = KpipeError(what, "follow the hint of each, and repeat the statement") if failed else None
+    return Result(columns=("pipeline", "result"), rows=rows, failure=failure)
 
 
 def foreground(home: Home, statement: Start, as_json: bool) -> Result:
@@ -112,13 +125,15 @@ def stop(home: Home, sensor_states: SensorStates, statement: Stop, report: Calla
 
 
 def stop_all(home: Home, sensor_states: SensorStates, statement: StopAll, report: Callable[[str], None]) -> Result:
-    """Execute STOP ALL PIPELINES: stop those that are running."""
-    rows = []
+    """Execute STOP ALL PIPELINES: stop the sensors of those that are running, then wait for all batches together."""
+    results: dict[str, str | KpipeError] = {}
     for name in home.names():
-        if sensor_states.turn(name, on=False) or is_running(home, name):
-            _end(home, sensor_states, name, statement.cancel, report)
-            rows.append((name, "stopped"))
-    return Result(columns=("pipeline", "result"), rows=rows)
+        try:
+            if sensor_states.turn(name, on=False) or is_running(home, name):
+                results[name] = "stopped"
+        except KpipeError as error:
+            results[name] = error
+    return _of_each({**results, **_end_all(home, sensor_states, list(results), statement.cancel, report)}, "stopped")
 
 
 def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: Callable[[str], None]) -> Result:
@@ -139,28 +154,50 @@ def is_stopped(home: Home, sensor_states: SensorStates, name: str) -> bool:
 
 
 def _end(home: Home, sensor_states: SensorStates, name: str, cancel: bool, report: Callable[[str], None]) -> None:
-    """Request the end of all runs and wait for it. Repeat the request for runs that were starting.
+    """Request the end of all runs of a pipeline and wait for it.
 
     Raises:
         KpipeError: a run has not ended in time.
     """
-    sensor_states.cancel(name)  # runs in Dagster's queue
-    announced, deadline = False, time.monotonic() + _PATIENCE_S
-    while is_running(home, name) or sensor_states.starting(name):
-        ask(home, name, "stop")
-        for run_id, pid in runs(home, name) if cancel else ():
-            if run_id.startswith(SERVED):
-                ask(home, name, "cancel")
-            elif run_id.isdigit():
-                stop_at_once(pid)
-            else:
-                sensor_states.cancel(name, run_id)
-        if not announced and not cancel:
-            report(f"{name} finishes its batch ...")
-            announced = True
+    for error in _end_all(home, sensor_states, [name], cancel, report).values():
+        raise error
+
+
+def _end_all(
+    home: Home, sensor_states: SensorStates, names: Sequence[str], cancel: bool, report: Callable[[str], None]
+) -> dict[str, KpipeError]:
+    """Request the end of all runs of pipelines and wait for it. Repeat the request for runs that were starting.
+
+    Returns:
+        An error for each pipeline whose runs have not ended in time.
+    """
+    for name in names:
+        sensor_states.cancel(name)  # runs in Dagster's queue
+    announced, deadline = set[str](), time.monotonic() + _PATIENCE_S
+    while names := [name for name in names if is_running(home, name) or sensor_states.starting(name)]:
+        for name in names:
+            _request_end(home, sensor_states, name, cancel)
+            if name not in announced and not cancel:
+                report(f"{name} finishes its batch ...")
+                announced.add(name)
         if time.monotonic() > deadline:
-            raise KpipeError(
-                f"pipeline {name}: its sensor is stopped, but its batch has not ended within {_PATIENCE_S:g} s",
-                f"wait (kpipe status {name}), or discard the batch: STOP PIPELINE {name} CANCEL",
-            )
+            break
         time.sleep(_POLL_S)
+    return {
+        name: KpipeError(
+            f"pipeline {name}: its sensor is stopped, but its batch has not ended within {_PATIENCE_S:g} s",
+            f"wait (kpipe status {name}), or discard the batch: STOP PIPELINE {name} CANCEL",
+        )
+        for name in names
+    }
+
+
+def _request_end(home: Home, sensor_states: SensorStates, name: str, cancel: bool) -> None:
+    ask(home, name, "stop")
+    for run_id, pid in runs(home, name) if cancel else ():
+        if run_id.startswith(SERVED):
+            ask(home, name, "cancel")
+        elif run_id.isdigit():
+            stop_at_once(pid)
+        else:
+            sensor_states.cancel(name, run_id)

@@ -318,3 +318,7 @@ def test_a_table_that_left_the_definition_is_named_when_the_others_cannot_be_cle
         with pytest.raises(NotAvailable, match="has written table order_lines from the same records") as refused:
             made.destination.clear(["orders"], "me", only)
         assert refused.value.hint.startswith(hint)
+        if only is not None:
+            with pytest.raises(NotAvailable, match="has written table order_lines from the same records") as checked:
+                made.destination.check_clear(["orders"], only)
+            assert checked.value.hint == refused.value.hint

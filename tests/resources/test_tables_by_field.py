@@ -245,8 +245,11 @@ def test_an_edited_template_and_a_table_that_was_cleared(duck: Place, tmp_path: 
     assert site.proof().counts.rows == 4 and site.tables() == {"e_a": 1, "e_b": 1, "f_a": 1}
     with pytest.raises(NotAvailable, match="by a field's value"):
         site.destination().clear(["f_a"], "me")
+    with pytest.raises(NotAvailable, match="by a field's value"):
+        site.destination().check_clear(["f_a"], ["tweets"])
     site.define()
     names = ["e_{field.type}", *(name for name in site.destination().tables_written() if name.startswith("e_"))]
+    site.destination().check_clear(names, ["tweets"])
     site.destination().clear(names, "me")
     assert {name: site.tables().get(name) for name in ("e_a", "e_b", "f_a")} == {"e_a": 0, "e_b": 0, "f_a": 1}
 

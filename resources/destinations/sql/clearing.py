@@ -25,7 +25,7 @@ from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 from resources.destinations.sql.store import Store
 
-__all__ = ["clear", "other_rows", "unwritten", "writers", "written_by"]
+__all__ = ["check_clear", "clear", "other_rows", "unwritten", "writers", "written_by"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
@@ -71,6 +71,17 @@ def clear(store: Store, tables: Sequence[str], who: str, only: Collection[str] |
 
     land(marker, store.describe(), attempt, read_back)
     return done[0]
+
+
+def check_clear(store: Store, tables: Sequence[str], only: Collection[str]) -> None:
+    """Check that tables can be cleared, without locks or changes; see `Clearing.check_clear`."""
+
+    def check(connection: Connection) -> None:
+        _check_names(connection, store.engine.dialect, tables)
+        for name in written_by(connection, store.engine.dialect, tables):
+            _take_back(connection, store.engine.dialect, name, tables, only)
+
+    store.read_ledger(check, None)
 
 
 def writers(store: Store, table: str) -> list[str]:
@@ -156,29 +167,35 @@ def _taken_back(
     result: dict[str, TakenBack] = {}
     for name in writers:
         connection.execute(f"UPDATE {PIPELINES.sql} SET seq = seq WHERE pipeline_name = $1", [name])
-        beside = _beside(connection, dialect, name, tables)
-        if beside:
-            raise NotAvailable(
-                f"pipeline {name} has written table {', '.join(beside)} from the same records: they cannot be read again for"
-                f" {' and '.join(tables)} alone",
-                _all_of(name, beside, only),
-            )
-        back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
-        if back is None:
-            if _targets(connection, dialect, name, tables):
-                raise NotAvailable(
-                    f"pipeline {name} has written table {' and '.join(tables)} by a field's value: other tables have rows of the"
-                    " same ranges",
-                    f"RESET PIPELINE {name} clears all tables of its template, and reads them again",
-                )
-            continue
-        if only is not None and name not in only:
-            raise NotAvailable(
-                f"table {', '.join(back.parts)} also contains rows of pipeline {name}",
-                f"RESET PIPELINE {', '.join([*only, name])} reads the rows of all of them again",
-            )
-        result[name] = back
+        if (back := _take_back(connection, dialect, name, tables, only)) is not None:
+            result[name] = back
     return result
+
+
+def _take_back(
+    connection: Connection, dialect: Dialect, name: str, tables: Sequence[str], only: Collection[str] | None
+) -> TakenBack | None:
+    """Return the ranges of a pipeline to reverse; None if it has no rows in the tables. Raises as `_taken_back`."""
+    beside = _beside(connection, dialect, name, tables)
+    if beside:
+        raise NotAvailable(
+            f"pipeline {name} has written table {', '.join(beside)} from the same records: they cannot be read again for"
+            f" {' and '.join(tables)} alone",
+            _all_of(name, beside, only),
+        )
+    back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
+    if back is None and _targets(connection, dialect, name, tables):
+        raise NotAvailable(
+            f"pipeline {name} has written table {' and '.join(tables)} by a field's value: other tables have rows of the same"
+            " ranges",
+            f"RESET PIPELINE {name} clears all tables of its template, and reads them again",
+        )
+    if back is not None and only is not None and name not in only:
+        raise NotAvailable(
+            f"table {', '.join(back.parts)} also contains rows of pipeline {name}",
+            f"RESET PIPELINE {', '.join([*only, name])} reads the rows of all of them again",
+        )
+    return back
 
 
 def _all_of(pipeline: str, beside: Sequence[str], only: Collection[str] | None) -> str:

@@ -21,14 +21,7 @@ from kpipe.verification.verify import Entry, Recount, TableRecount
 from resources.destinations.ledger_rows import clean
 from resources.destinations.sql import clearing, dead_letter_retry, provenance
 from resources.destinations.sql import exchange as exchanging
-from resources.destinations.sql.batch_commit import (
-    COLUMNS,
-    LEDGER,
-    commit_batch,
-    key_columns,
-    remember_columns,
-    remember_ledger,
-)
+from resources.destinations.sql.batch_commit import COLUMNS, LEDGER, commit_batch, key_columns, remember_columns, remember_ledger
 from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.dead_letter_pages import PagedLetters
 from resources.destinations.sql.engine import Engine, TargetTable
@@ -310,6 +303,10 @@ class SqlDestination(PagedLetters, WrittenTables, Generic[_E]):
     def replay(self, replay: Replay) -> Committed:
         """Commit the outcome of retried dead letters; see `Replaying`."""
         return dead_letter_retry.replay(self.store, replay)
+
+    def check_clear(self, tables: Sequence[str], only: Collection[str]) -> None:
+        """Check that the tables can be cleared; see `Clearing`."""
+        clearing.check_clear(self.store, tables, only)
 
     def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
         """Delete all rows of tables, and rewind the ledgers of their pipelines; see `Clearing`."""

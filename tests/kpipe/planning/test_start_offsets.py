@@ -11,6 +11,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.ledger.ledger import SKIPPED
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle
+from kpipe.testing.topics import FakeTopics
 
 World = Any
 
@@ -86,6 +87,41 @@ def test_offsets_by_partition_number_are_refused_when_there_are_several_topics()
             Source(brokers="b", topics=["a", "b"], **{name: {"0": 3}})
         with pytest.raises(ValueError, match=f"{name}: a:0: the pipeline reads one topic: write 0"):
             Source(brokers="b", topic="a", **{name: {"a:0": 3}})
+
+
+@pytest.mark.parametrize("topics", [("a", "b", "c"), ("b", "c")])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_topic_is_added_when_the_log_no_longer_has_the_start_of_another(
+    worlds: Any, topics: tuple[str, ...], bounded: bool
+) -> None:
+    """`start` and `end` apply once, also if the definition no longer reads the topic."""
+    world = worlds()
+    world.topics = world.stager.topics = FakeTopics({"a": 1, "b": 1})
+    for topic in "ab":
+        world.topics.numbered(0, 10, topic)
+    bounds: dict[str, Any] = {"start": {"a:0": 2}, **({"end": {"a:0": 8, "b:0": 8}} if bounded else {})}
+    world.run({"source": {"topic": None, "topics": ["a", "b"], **bounds}})
+    world.topics.expire(0, 9, "a")
+    world.topics.create("c")
+    world.topics.numbered(0, 10, "c")
+    world.topics.name(*topics)
+    bounds = {name: {**offsets, "c:0": 6 if name == "start" else 7} for name, offsets in bounds.items()}
+    world.run({"source": {"topic": None, "topics": list(topics), **bounds}})
+    committed = world.table.held.committed
+    assert committed(world.topics.source(0, "a")).ranges == (Range(2, 8 if bounded else 10),)
+    assert committed(world.topics.source(0, "c")).ranges == (Range(6, 7 if bounded else 10),)
+
+
+@pytest.mark.parametrize(("part", "words"), [("c:0", "c/0 has no offset 11"), ("c:1", "c:1 does not exist"), ("d:0", "d:0 does")])
+def test_the_bounds_of_an_added_topic_are_checked(worlds: Any, part: str, words: str) -> None:
+    world = worlds(1)
+    world.topics.numbered(0, 3)
+    world.run()
+    world.topics.create("c")
+    world.topics.name("tweets", "c")
+    source = {"topic": None, "topics": ["tweets", "c"], "start": {part: 11}}
+    with pytest.raises(InvalidPipeline, match=f"source.start: (partition )?{words}"):
+        world.run({"source": source})
 
 
 # Bounded pipelines

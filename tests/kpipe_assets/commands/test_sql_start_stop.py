@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import time
@@ -15,12 +16,13 @@ import pytest
 from kpipe_assets.assets.table_asset import OP_TAG
 from kpipe_assets.component import catalog
 from kpipe_assets.dagster_server.instance import open_instance
-from kpipe_assets.runs.run_locks import SERVED, marked
+from kpipe_assets.runs.run_locks import SERVED, at_work, marked
 from kpipe_assets.runs.service_lock import Service, only_service
 from kpipe_assets.runs.status import note_state
 from kpipe_assets.runs.stop_requests import StopRequests, ask
 from kpipe_assets.sensors import sensor_state
 from kpipe_assets.sensors.sensor_state import SensorStates
+from kpipe_assets.statements import start_stop
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wrong
@@ -50,6 +52,44 @@ def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
     sql(offline, "START PIPELINE other; DROP PIPELINE other")
     sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE other"))
     assert state(offline, "other") == "stopped", "a switch goes with its pipeline"
+
+
+def test_start_all_goes_on_after_a_pipeline_with_a_problem(offline: Kpipe) -> None:
+    for name in ("orders", "other"):
+        sql(offline, SMALL.replace("PIPELINE orders", f"PIPELINE {name}"))
+    (Home(offline.home).pipelines / "nothing.yaml").write_text("nonsense: 1\n")
+    done = offline("sql", "START ALL PIPELINES", "--json", status=1)
+    rows = {row["pipeline"]: row["result"] for row in map(json.loads, done.stdout.splitlines())}
+    assert [*rows] == ["nothing", "orders", "other"] and "pipeline other started" in rows["other"]
+    assert rows["nothing"].startswith("not started: ") and "nothing.yaml:1" in rows["nothing"]
+    assert "1 pipeline not started: nothing -> follow the hint of each, and repeat the statement" in done.stderr
+    with SensorStates(Home(offline.home)) as sensor_states:
+        assert sensor_states.on() == {"orders", "other"}
+    assert "nothing.yaml:1" in wrong(offline, "CLEAR PIPELINE ERRORS")
+
+
+def test_a_pipeline_starts_while_its_destination_is_away(offline: Kpipe) -> None:
+    """The destination only displays the state."""
+    sql(offline, f"{SMALL}; START PIPELINE orders")
+    (Home(offline.home).data / "kpipe.duckdb").write_text("no database")
+    home = Home(offline.home)
+    note_state(home, "orders", "error")
+    assert "pipeline orders started" in sql(offline, "START FAILED PIPELINES") and home.noted("orders")["state"] == "stopped"
+
+
+def test_stop_all_turns_all_switches_before_it_waits(offline: Kpipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_stop, "_PATIENCE_S", 0.1)
+    home = Home(offline.home)
+    for name in ("orders", "other"):
+        sql(offline, SMALL.replace("PIPELINE orders", f"PIPELINE {name}"))
+    sql(offline, "START ALL PIPELINES")
+    with at_work(home, "orders"):
+        done = offline("sql", "STOP ALL PIPELINES", "--json", status=1)
+    rows = {row["pipeline"]: row["result"] for row in map(json.loads, done.stdout.splitlines())}
+    assert "its sensor is stopped, but its batch has not ended within 0.1 s -> wait" in rows["orders"]
+    assert rows["other"] == "stopped" and "1 pipeline not stopped: orders" in done.stderr
+    with SensorStates(home) as sensor_states:
+        assert sensor_states.on() == frozenset()
 
 
 def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,31 @@ def test_rebuilt_compared_and_exchanged_while_the_live_one_goes_on(site: Site) -
     assert site.proven("orders")
 
 
+@pytest.mark.parametrize("text", ["orders.n + excluded.n", "mysql: orders.n + VALUES(n)"])
+def test_an_expression_that_names_the_table(site: Site, text: str) -> None:
+    """While it is built, the table has another name; the definition is stored as it was written."""
+    into = {"table": "orders", "key": ["id"], "on_conflict": "update", "update": {"n": text}}
+    site.new = Pipeline.model_validate(
+        {**site.fields, "columns": {"id": "BIGINT", "n": "BIGINT"}, "set": {"n": "1"}, "into": into}
+    )
+    site.produced = 0
+    site.write(5)
+    site.build()
+    site.exchange()
+    assert site.rows() == [(n, 2) for n in range(5)]
+    site.produced = 0
+    site.write(2)
+    site.run()
+    assert site.rows() == [(0, 3), (1, 3), (2, 2), (3, 2), (4, 2)]
+    assert site.home.pipeline("orders").to_dict() == site.new.to_dict() and site.proven("orders")
+    assert site.proven("orders_replaced")
+    site.new = Pipeline.model_validate({**site.new.to_dict(), "set": {"n": "10"}})
+    steps.drop_replaced(site.home, "orders")
+    site.build()
+    site.exchange()
+    assert site.rows() == [(0, 30), (1, 30), (2, 20), (3, 20), (4, 20)] and site.proven("orders_replaced")
+
+
 def points(*names: str) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.chaos if name in ELSEWHERE else []) for name in names]
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from kpipe.errors import BrokerUnreachable
 from kpipe_assets.runs.run_locks import at_work
+from kpipe_assets.sensors.sensor_state import SensorStates
+from kpipe_assets.statements import clearing
+from resources.destinations.sql.destination import SqlDestination
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.servers.mariadb import PASSWORD as MARIA
@@ -31,6 +35,11 @@ def verified(kpipe: Kpipe, name: str = "orders") -> dict[str, Any]:
 
 def numbers(kpipe: Kpipe, table: str = "orders") -> list[int]:
     return [row["id"] for row in kpipe.json("sql", f"SELECT id FROM {table} ORDER BY id")]
+
+
+def on(kpipe: Kpipe) -> set[str]:
+    with SensorStates(Home(kpipe.home)) as sensor_states:
+        return set(sensor_states.on())
 
 
 def load(kpipe: Kpipe, name: str, topic: str, rest: str = "INTO TABLE orders FORMAT JSON") -> None:
@@ -101,7 +110,10 @@ def test_a_second_pipeline_of_the_table(kpipe: Kpipe, topic: Callable[..., str],
     write(two, records(range(10, 12)))
     load(kpipe, "orders", one)
     load(kpipe, "more", two)
+    sql(kpipe, "START PIPELINE orders")
     refused = sql(kpipe, "RESET PIPELINE orders", 2)
+    assert on(kpipe) == {"orders"}, "it was not stopped"
+    sql(kpipe, "STOP PIPELINE orders")
     assert "table orders also contains rows of pipeline more -> RESET PIPELINE orders, more reads the rows of all" in refused
     assert len(numbers(kpipe)) == 5 and verified(kpipe)["rows"] + verified(kpipe, "more")["rows"] == 5
     said = sql(kpipe, "TRUNCATE TABLE orders")
@@ -113,6 +125,31 @@ def test_a_second_pipeline_of_the_table(kpipe: Kpipe, topic: Callable[..., str],
     assert verified(kpipe)["rows"] == 3 and verified(kpipe, "more")["rows"] == 0
     sql(kpipe, "RESET PIPELINE orders, more; START PIPELINE more FOREGROUND; START PIPELINE orders FOREGROUND")
     assert len(numbers(kpipe)) == 5 and verified(kpipe)["rows"] == 3 and verified(kpipe, "more")["rows"] == 2
+
+
+def test_a_reset_that_fails_starts_again_or_says_what_is_left(
+    kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    write(name, records(range(3)))
+    load(kpipe, "orders", name)
+    sql(kpipe, "START PIPELINE orders")
+
+    def away(*_: Any) -> Any:
+        raise BrokerUnreachable("no broker answered", "start the brokers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clearing, "decide", away)
+        failed = sql(kpipe, "RESET PIPELINE orders", 1)
+    assert "no broker answered; table orders was cleared; pipeline orders is stopped -> start the brokers" in failed
+    assert ", then repeat RESET PIPELINE orders, then START PIPELINE orders" in failed
+    assert numbers(kpipe) == [] and on(kpipe) == set()
+    sql(kpipe, "RESET PIPELINE orders; START PIPELINE orders FOREGROUND; START PIPELINE orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlDestination, "clear", away)
+        failed = sql(kpipe, "RESET PIPELINE orders", 1)
+    assert "no broker answered; nothing was cleared; pipeline orders is started again -> start the brokers" in failed
+    assert numbers(kpipe) == [0, 1, 2] and on(kpipe) == {"orders"} and verified(kpipe)["rows"] == 3
 
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])

@@ -15,6 +15,7 @@ from kpipe_assets import validation
 from kpipe_assets.runs import rebuilt
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements import definitions, seek, start_stop
+from kpipe_assets.statements.execute import Session
 from resources.home import Home
 
 FIELDS: dict[str, Any] = {
@@ -88,6 +89,20 @@ def test_a_pipeline_whose_rebuild_has_begun_is_not_dropped(home: Home, exchange:
         assert (rebuilt.load(home, "orders") is None) == (not exchange)  # it may be committed
         definitions.drop(home, states, Drop("orders", if_exists=False))
     assert home.names() == () and rebuilt.load(home, "orders") is None
+
+
+def test_a_drop_that_is_rejected_does_not_stop_the_pipeline(home: Home) -> None:
+    live = home.pipeline("orders")
+    home.save(rebuilding(live, "earliest"))
+    rebuilt.Rebuild(live.to_dict(), live.to_dict(), "").save(home, "orders")
+    with Session(home) as session, SensorStates(home) as states:
+        states.turn("orders", on=True)
+        with pytest.raises(InvalidStatement, match="its rebuild has begun"):
+            list(session.execute(Drop("orders", if_exists=False)))
+        assert states.on() == {"orders"}
+        list(session.execute(Drop("orders_rebuild", if_exists=False)))
+        list(session.execute(Drop("orders", if_exists=False)))
+        assert states.on() == frozenset() and home.names() == ()
 
 
 def test_start_all_leaves_the_pipeline_of_a_replaced_table(home: Home) -> None:
