@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import shown
 from kpipe.definition.target import NAME
 from kpipe.definition.yaml_codec import from_yaml, line_of, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError
@@ -85,7 +86,8 @@ class Home:
         """
         location = os.environ.get("KPIPE_STAGING", "").rstrip("/")
         if location and not (Path(location).is_absolute() or (is_remote(location) and expected_form(location) is None)):
-            raise InvalidPipeline(f"KPIPE_STAGING is {location!r}", f"name a folder by its absolute path, or {FORMS}")
+            found = shown(("into", "database"), location)
+            raise InvalidPipeline(f"KPIPE_STAGING is {found!r}", f"name a folder by its absolute path, or {FORMS}")
         return location or str(self.staging)
 
     @property
