@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import shown
 from kpipe.definition.target import NAME
 from kpipe.definition.yaml_codec import from_yaml, line_of, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError
@@ -26,21 +27,9 @@ __all__ = ["STEPS", "Home"]
 
 _MOST_NAMES = 10  # names listed in a message
 _PARTS = (
-    "pipelines",
-    "data",
-    "staging",
-    "state",
-    "logs",
-    "programs",
-    "broker",
-    "environment",
-    "dagster",
-    "spark",
-    "cache",
-    "sql_history",
-    "audits",
-    "chaos",
-)
+    "pipelines", "data", "staging", "state", "logs", "programs", "broker", "environment", "dagster", "spark", "cache",
+    "sql_history", "audits", "chaos",
+)  # fmt: skip
 _READ = ("pipelines", "state", "data", "environment", "dagster")  # folders whose files kpipe trusts
 
 #: By the format that each upgrades from. The number is written last, so a step must be repeatable.
@@ -97,7 +86,8 @@ class Home:
         """
         location = os.environ.get("KPIPE_STAGING", "").rstrip("/")
         if location and not (Path(location).is_absolute() or (is_remote(location) and expected_form(location) is None)):
-            raise InvalidPipeline(f"KPIPE_STAGING is {location!r}", f"name a folder by its absolute path, or {FORMS}")
+            found = shown(("into", "database"), location)
+            raise InvalidPipeline(f"KPIPE_STAGING is {found!r}", f"name a folder by its absolute path, or {FORMS}")
         return location or str(self.staging)
 
     @property
@@ -261,11 +251,20 @@ class Home:
             hint or f"create it: CREATE PIPELINE {shown} AS LOAD DATA ... in kpipe sql, or write {self.pipelines}/{shown}.yaml",
         ).about("pipeline", word=name)
 
-    def save(self, pipeline: Pipeline) -> Path:
-        """Write the definition atomically and durably, replacing one of the same name; unchanged fields keep its templates."""
+    def document(self, name: str) -> str:
+        """Return the document of a pipeline's definition, with its templates; empty: it is missing or cannot be read."""
+        file = self.pipelines / f"{name}.yaml"
+        return file.read_text(encoding="utf-8", errors="replace") if os.access(file, os.R_OK) else ""
+
+    def save(self, pipeline: Pipeline, former: str | None = None) -> Path:
+        """Write the definition atomically and durably, replacing one of the same name.
+
+        Args:
+            pipeline: the definition.
+            former: the document that it was made from, whose templates unchanged fields keep; None: that of the same name.
+        """
         file = self.make().pipelines / f"{pipeline.name}.yaml"
-        former = file.read_text(encoding="utf-8", errors="replace") if os.access(file, os.R_OK) else ""
-        replace_text(file, to_yaml(pipeline, former))
+        replace_text(file, to_yaml(pipeline, self.document(pipeline.name) if former is None else former))
         sync(file.parent)
         return file
 

@@ -17,6 +17,7 @@ __all__ = [
     "MASK",
     "is_credential",
     "is_secret_name",
+    "is_secret_parameter",
     "is_secret_value",
     "masked",
     "may_hide",
@@ -43,6 +44,8 @@ _SETTING = re.compile(
     r"passw|passphrase|secret|jaas|user\.info|key\.pem|token$|(?:api|access|account)[-_.]?key$|(?:^|[-_.])sig$", re.IGNORECASE
 )
 _USER_NAMES = ("username", "sasl.username", "schema.registry.username", "catalog.username")
+# Patterns of files, and folders of lakes that are read, which may be in an object store.
+_STORES = (("source", "files"), ("source", "files", "path"), ("source", "lake", "database"))
 # What follows a scheme, up to the next address.
 _ADDRESS = re.compile(r"(https?)?://((?:(?!://)\S)*)", re.IGNORECASE)
 _PORT = re.compile(r"\d{1,5}(?:[/?#,]|$)")
@@ -81,7 +84,7 @@ def _is_setting(path: _Path) -> bool:
 def _is_address(path: _Path) -> bool:
     inside = (
         ("into", "url"), ("into", "database"), ("into", "catalog"), ("source", "table", "database"), ("format", "registry"),
-        ("source", "lake", "catalog"), ("source", "http", "url"),         ("key_format", "registry"), ("into", "registry"),
+        ("source", "lake", "catalog"), ("source", "http", "url"), ("key_format", "registry"), ("into", "registry"), *_STORES,
     )  # fmt: skip
     return path in inside or (path[:1] == ("lookups",) and path[2:] == ("url",))
 
@@ -112,10 +115,11 @@ def suggests_secret(statement: str) -> bool:
     """Return whether the text of a statement, which may be invalid, may contain a secret in one of its quoted texts."""
     if _SUGGESTS.search(statement) or _JWT.search(statement) or next(_before_host(statement), None):
         return True
-    return any(_is_parameter(unquote(found[1])) for found in _IN_QUERY.finditer(statement))
+    return any(is_secret_parameter(unquote(found[1])) for found in _IN_QUERY.finditer(statement))
 
 
-def _is_parameter(name: str) -> bool:
+def is_secret_parameter(name: str) -> bool:
+    """Return whether a parameter of a URL may be a secret, as far as its name shows."""
     return is_secret_name(name) or name.lower() == "code"  # that of Azure's functions
 
 
@@ -157,8 +161,10 @@ def _parts(path: _Path, text: str) -> list[tuple[int, int]]:
         return [(0, len(text))]
     if not _is_setting(path) and not _is_address(path):
         return []
-    added = "://" if path[-1] == "registry" and "://" not in text else ""  # a registry's address may have no scheme
-    found = _in_address(added + text, _is_parameter if path[-1] in ("url", "registry") else _is_option)
+    # A registry's address may have no scheme, and that of a store by mistake.
+    added = "://" if (path[-1] == "registry" or path in _STORES) and "://" not in text else ""
+    by_name = is_secret_parameter if path[-1] in ("url", "registry") or path in _STORES else _is_option
+    found = _in_address(added + text, by_name)
     return [(start - len(added), end - len(added)) for start, end in found]
 
 

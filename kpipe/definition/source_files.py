@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from kpipe.definition.base import Model
+from kpipe.definition.store_paths import check_store_path
 
 __all__ = ["Files"]
 
@@ -64,6 +65,7 @@ class Files(Model):
     @field_validator("path")
     @classmethod
     def _path(cls, value: str) -> str:
+        check_store_path(("source", "files", "path"), value)
         parts = value.partition("://")[2].split("/") if "://" in value else value.split("/")
         if not (_OBJECT.fullmatch(value) if "://" in value else value.startswith("/")):
             msg = f"{value!r} is not an absolute path or an object's name: expected /folder/*.jsonl or s3://bucket/folder/*.jsonl"

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from kpipe.definition.base import Model
+from kpipe.definition.store_paths import check_store_path
 
 __all__ = ["SourceLake"]
 
@@ -54,6 +55,7 @@ class SourceLake(Model):
     @field_validator("database")
     @classmethod
     def _database(cls, value: str) -> str:
+        check_store_path(("source", "lake", "database"), value)
         if "://" not in value and not value.startswith("/"):
             msg = f"{value!r} is not an absolute path or an object store's: expected /folder or s3://bucket/folder"
             raise ValueError(msg)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from kpipe.definition.base import Model
 from kpipe.definition.lakehouse_options import LakeOut
 from kpipe.definition.sink_options import TopicOut, WebhookOut, check_outlet, is_unnamed, table_of
+from kpipe.definition.store_paths import check_store_path, in_store
 from kpipe.definition.table_template import NAME, OF_FIELD, OF_TOPIC, field_of, fill, is_template, of_value, problem_of
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import parse_type
@@ -96,6 +97,13 @@ class Into(LakeOut, WebhookOut, TopicOut):
     def one_by_one(self) -> bool:
         """True if each topic's table has a commit of its own, so that a batch is not visible at once."""
         return self.by_topic and self.type in ONE_BY_ONE
+
+    @field_validator("database")
+    @classmethod
+    def _database(cls, value: str | None) -> str | None:
+        if value is not None and in_store(value):
+            check_store_path(("into", "database"), value)
+        return value
 
     @field_validator("table")
     @classmethod

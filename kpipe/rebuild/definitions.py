@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import shown
 from kpipe.errors import InvalidPipeline, InvalidStatement, NotAvailable
 from kpipe.rebuild.exchange import TableNames
 from kpipe.tables.field_tables import refused_by_field
@@ -29,8 +30,9 @@ def check(live: Pipeline, new: Pipeline) -> None:
     for name in ("name", "into.type", "into.database"):
         before, after = (_value(pipeline, name) for pipeline in (live, new))
         if before != after:
+            expected, found = (shown(tuple(name.split(".")), value) for value in (before, after))
             raise InvalidPipeline(
-                f"pipeline {live.name}: {name}: a rebuild keeps it: expected {before}, found {after}", "undo the change"
+                f"pipeline {live.name}: {name}: a rebuild keeps it: expected {expected}, found {found}", "undo the change"
             ).about(*name.split("."))
     before, after = ([table.table for table in pipeline.tables] for pipeline in (live, new))
     if before != after:

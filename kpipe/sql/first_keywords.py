@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["GAP", "KPIPE", "QUERY"]
+__all__ = ["GAP", "KPIPE"]
 
 #: White space and comments: `--` and `#` to the end of the line, and between /* and */.
 GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|#[^\n]*(?:\n|\Z)|\/\*[\s\S]*?\*\/)"
@@ -19,8 +19,4 @@ KPIPE = re.compile(
     rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE|TRUNCATE"
     r"|DELETE|RESET)\b",
     re.IGNORECASE,
-)
-#: The first keywords of DuckDB's queries and of CREATE TABLE, whose values are quoted texts and numbers.
-QUERY = re.compile(
-    rf"(?:SELECT|WITH|FROM|VALUES|DESCRIBE|SUMMARIZE|SHOW|CREATE{GAP}+(?:OR{GAP}+REPLACE{GAP}+)?TABLE)\b", re.IGNORECASE
 )

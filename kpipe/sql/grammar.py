@@ -13,7 +13,7 @@ from lark import Lark
 
 from kpipe.sql.first_keywords import GAP
 
-__all__ = ["FIRST_WORDS", "GRAMMAR", "parser"]
+__all__ = ["FIRST_WORDS", "GRAMMAR", "KEYWORDS", "parser"]
 
 _RULES = r"""
 start: statement _SEMICOLON?
@@ -211,6 +211,10 @@ def _grammar() -> str:
 
 
 GRAMMAR = _grammar()
+#: All keywords, also those that only the text after them makes one.
+KEYWORDS = frozenset(
+    [*re.findall(r'"([A-Z][A-Z_0-9]*)"i', GRAMMAR), *"|".join(re.findall(r"^\w+\.3: /\(?([A-Z|]+)", _TERMINALS, re.M)).split("|")]
+)
 
 
 _CHOICE = re.compile(r"^\?statement: (?P<names>.*(?:\n +\|.*)*)", re.MULTILINE)

@@ -18,6 +18,7 @@ from kpipe.sql.ast import Wrong, span
 from kpipe.sql.builder import build
 from kpipe.sql.first_keywords import GAP, KPIPE
 from kpipe.sql.grammar import FIRST_WORDS, parser
+from kpipe.sql.masking import masked
 from kpipe.sql.source_positions import Places, pointed
 from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
 from kpipe.sql.table_head import has_columns
@@ -254,6 +255,8 @@ def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> Inv
         place = len(text.rstrip())
     near = get_close_matches(found.upper(), [item for item in expected if item.isupper()], n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}?" if near else _misplaced(found.upper(), expected)
+    if text.startswith(found, place):  # else it describes what is there
+        found = masked(text)[place : place + len(found)]
     return pointed(text, place, length, file, f"expected {_listed(expected)}, found {found}", hint)
 
 

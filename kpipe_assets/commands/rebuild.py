@@ -69,8 +69,9 @@ def rebuild(
     if finish(home, name) is not None:
         echo(f"{name}: an interrupted exchange is complete now")
         return 0
-    new = None if file is None else _definition(file, name)
-    shadow = steps.begin(home, name, new, _position(start))
+    document = "" if file is None else _document(file)
+    new = None if file is None else steps.read_definition(document, file, name)
+    shadow = steps.begin(home, name, new, _position(start), document)
 
     def catch_up(pipeline: Pipeline) -> None:
         run_pipeline(pipeline, home, as_json=as_json)
@@ -91,12 +92,11 @@ def rebuild(
     return 0
 
 
-def _definition(file: str, name: str) -> Pipeline:
+def _document(file: str) -> str:
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidPipeline(f"{file}: cannot be read: {error}") from error
-    return steps.read_definition(text, file, name)
 
 
 def _position(text: str | None) -> Any:

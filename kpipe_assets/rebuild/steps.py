@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml, to_yaml
 from kpipe.errors import Fenced, InvalidPipeline, InvalidStatement, NotAvailable
 from kpipe.failpoints import failpoint
 from kpipe.rebuild.definitions import REBUILD, REPLACED, check, check_unchanged, rebuilding, renamed, table_names
@@ -48,7 +49,7 @@ class Comparison:
     differences: dict[str, Coordinates]
 
 
-def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pipeline:
+def begin(home: Home, name: str, new: Pipeline | None, start: Any = None, document: str = "") -> Pipeline:
     """Store the definition of a rebuild, or continue one, and return the pipeline that loads the new table.
 
     Args:
@@ -56,6 +57,7 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
         name: the live pipeline's name.
         new: its new definition; None: that of the rebuild that has begun, else the present one.
         start: where to begin; None: where a rebuild has begun, else the earliest offset.
+        document: of the new definition, whose templates are kept; empty: the live one's.
 
     Raises:
         InvalidStatement: another rebuild has begun, its definition was edited, or a name that it needs is taken.
@@ -73,16 +75,19 @@ def begin(home: Home, name: str, new: Pipeline | None, start: Any = None) -> Pip
         renamed(live)
         place.check_rebuild(TableNames(name, shadow.name, name + REPLACED), table_names(live))
         validate(shadow, home)
-        Rebuild(live.to_dict(), new.to_dict()).save(home, name)
+        text = home.document(name)
+        begun = Rebuild(to_yaml(live, text), to_yaml(new, document or text))
+        begun.save(home, name)
         home.note(shadow.name, "stopped")
-        home.save(shadow)
+        home.save(shadow, begun.new)
         failpoint("rebuild.begun")
         return shadow
-    wanted = rebuilding(new or Pipeline.model_validate(known.new), "earliest" if start is None else start)
+    wanted = rebuilding(new or known.after, "earliest" if start is None else start)
     if name + REBUILD not in home.names():  # killed before it was written
-        home.save(wanted)
+        home.save(wanted, known.new)
     shadow = home.pipeline(name + REBUILD)
-    if (new is not None and new.to_dict() != known.new) or (start is not None and shadow.source.start != wanted.source.start):
+    is_other = new is not None and new.to_dict() != known.after.to_dict()
+    if is_other or (start is not None and shadow.source.start != wanted.source.start):
         raise InvalidStatement(
             f"pipeline {name}: a rebuild with another definition or start has begun",
             f"continue it without these options, or kpipe rebuild {name} --cancel first",
@@ -124,9 +129,9 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
         catch_up(shadow)
         found = load(home, name)
         assert found is not None
-        check_unchanged(name, home.pipeline(name), found.old)
+        check_unchanged(name, home.pipeline(name), found.before.to_dict())
         _check_shadow(name, home.pipeline(shadow.name), found)
-        new = Pipeline.model_validate(found.new)
+        new = found.after
         result = prove(shadow, home)
         if not result.ok:
             raise InvalidStatement(
@@ -145,7 +150,7 @@ def exchange(home: Home, name: str, catch_up: Callable[[Pipeline], None], accept
             replace(found, exchange=work.id).save(home, name)
             failpoint("rebuild.exchanging")
             try:
-                check_unchanged(name, home.pipeline(name), found.old)
+                check_unchanged(name, home.pipeline(name), found.before.to_dict())
                 _check_free(home, name, name + REPLACED)  # it may have been created since the rebuild began
                 seq = _exchanging(home.pipeline(name), home).exchange(work)
             except (Fenced, InvalidStatement, NotAvailable) as refused:
@@ -169,7 +174,7 @@ def cancel(home: Home, name: str) -> None:
     found = load(home, name)
     if found is None:
         raise InvalidStatement(f"pipeline {name}: no rebuild has begun", f"kpipe rebuild {name} begins one")
-    old = Pipeline.model_validate(found.old)
+    old = found.before
     _discard(home, old, name + REBUILD, [one.rebuilt for one in table_names(old)])
     forget(home, name)
 
@@ -209,7 +214,7 @@ def _check_free(home: Home, name: str, wanted: str) -> None:
 
 
 def _check_shadow(name: str, shadow: Pipeline, found: Rebuild) -> None:
-    begun = rebuilding(Pipeline.model_validate(found.new), shadow.source.start)
+    begun = rebuilding(found.after, shadow.source.start)
     check_unchanged(name, shadow, begun.to_dict())
 
 
@@ -237,8 +242,6 @@ def read_definition(text: str, file: str, name: str) -> Pipeline:
     Raises:
         InvalidPipeline: it is invalid, or of another pipeline.
     """
-    from kpipe.definition.yaml_codec import from_yaml
-
     pipeline = from_yaml(text, file)
     if pipeline.name != name:
         raise InvalidPipeline(f"{file}: name is {pipeline.name!r}", f"expected the definition of {name}")

@@ -2,16 +2,19 @@
 
 The destination exchanges tables and ledgers in one commit. Before it, the home stores both definitions and the commit's id. After
 it, `finish` writes the definitions and the last-seen positions. A process that is killed in between leaves that to the next run.
+
+Definitions are stored as documents with their templates: the value of a template may be a secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError, NeedsOperator
+from kpipe.definition.yaml_codec import from_yaml, to_yaml
+from kpipe.errors import InvalidPipeline, KpipeError, NeedsOperator
 from kpipe.failpoints import failpoint
 from kpipe.rebuild.definitions import REBUILD, REPLACED, renamed
 from kpipe.rebuild.exchange import Exchanging
@@ -40,14 +43,32 @@ class Rebuild:
     """A rebuild that has begun and has not ended.
 
     Attributes:
-        old: the live definition when it began.
-        new: the definition of the pipeline after the exchange.
+        old: document of the live definition when it began.
+        new: document of the pipeline's definition after the exchange.
         exchange: id of the exchange; empty before it is committed.
     """
 
-    old: Mapping[str, Any]
-    new: Mapping[str, Any]
+    old: str
+    new: str
     exchange: str = ""
+
+    @property
+    def before(self) -> Pipeline:
+        """The live definition when it began.
+
+        Raises:
+            InvalidPipeline: a variable of a template is not set.
+        """
+        return from_yaml(self.old, "the stored definition before the rebuild")
+
+    @property
+    def after(self) -> Pipeline:
+        """The pipeline's definition after the exchange.
+
+        Raises:
+            InvalidPipeline: a variable of a template is not set.
+        """
+        return from_yaml(self.new, "the stored definition of the rebuild")
 
     def save(self, home: Home, name: str) -> None:
         """Store it."""
@@ -62,8 +83,13 @@ def load(home: Home, name: str) -> Rebuild | None:
     """
     try:
         fields = home.kept(name, _PART)
-        return None if fields is None else Rebuild(**fields)
-    except (OSError, ValueError, TypeError) as error:
+        if fields is None:
+            return None
+        for part in ("old", "new"):
+            if not isinstance(fields[part], str):  # fields that an older kpipe stored, with the values of templates
+                fields[part] = to_yaml(Pipeline.model_validate(fields[part]), home.document(name))
+        return Rebuild(**fields)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise KpipeError(f"{home.state / name}.{_PART}.json is damaged: {error}", "restore it from a backup") from error
 
 
@@ -119,21 +145,21 @@ def finish(home: Home, name: str) -> Pipeline | None:
     found = load(home, name)
     if found is None or not found.exchange:
         return None
-    new, old = Pipeline.model_validate(found.new), Pipeline.model_validate(found.old)
+    new, old = found.after, found.before
     destination = open_destination(new, home)
     if not isinstance(destination, Exchanging) or not destination.exchanged(found.exchange):
         return None
     failpoint("rebuild.exchanged")
     _check_edit(home, old, new)
-    home.save(renamed(old))
+    home.save(renamed(old), found.old)
     home.note(name + REPLACED, "stopped")
-    home.save(new)
+    home.save(new, found.new)
     failpoint("rebuild.defined")
     for pipeline in (new, renamed(old)):
         uid, ledger = open_destination(pipeline, home).ledger()
         seen = home.seen(pipeline.name)
         if pipeline is new and seen.uid != uid:
-            home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq, "definition": dict(found.old)})
+            home.keep(name, _RECORD, {"old": seen.uid, "uid": uid, "seq": ledger.seq, "definition": found.old})
         seen.note(uid, ledger.age)
     home.keep(name + REPLACED, _ORIGIN, {"uid": uid})
     forget(home, name)
@@ -184,6 +210,15 @@ def is_outdated(home: Home, pipeline: Pipeline, uid: str) -> bool:
         uid: registration id of the ledger that it is used for.
     """
     record = home.kept(pipeline.name, _RECORD) or {}
-    if not uid or record.get("uid") != uid or record.get("definition") != pipeline.to_dict():
+    if not uid or record.get("uid") != uid or not _is_stored(record.get("definition"), pipeline):
         return False
     return pipeline.name in home.names() and home.pipeline(pipeline.name).to_dict() != pipeline.to_dict()
+
+
+def _is_stored(definition: Any, pipeline: Pipeline) -> bool:
+    """Return whether a stored definition is this one. An older kpipe stored its fields, and not a document."""
+    if not isinstance(definition, str):
+        return bool(definition == pipeline.to_dict())
+    with suppress(InvalidPipeline):  # a variable is not set: this process cannot have read that definition
+        return from_yaml(definition).to_dict() == pipeline.to_dict()
+    return False

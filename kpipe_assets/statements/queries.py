@@ -14,6 +14,7 @@ import duckdb
 
 from kpipe.errors import DestinationError, InvalidStatement
 from kpipe.sql.create_table import Made, made
+from kpipe.sql.masking import masked
 from kpipe.sql.parser import nearest
 from kpipe.sql.source_positions import pointed
 from kpipe.sql.statements import Query
@@ -179,7 +180,9 @@ def _wrong(error: duckdb.Error, statement: Query) -> InvalidStatement:
     places = statement.places
     if position is None or places is None:
         return InvalidStatement(in_words(message), hint)
-    return pointed(places.text, places.spans[()][0] + position[0], position[1], places.file, in_words(message), hint)
+    start, length = places.spans[()][0] + position[0], position[1]
+    word, shown = (text[start : start + length] for text in (places.text, masked(places.text)))
+    return pointed(places.text, start, length, places.file, in_words(message.replace(f'"{word}"', f'"{shown}"')), hint)
 
 
 def _similar(message: str) -> str:

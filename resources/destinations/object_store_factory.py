@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.secret_values import shown
 from kpipe.errors import InvalidPipeline, NotAvailable
 from resources.destinations.credentials import secrets
 from resources.extras import missing
@@ -37,7 +38,8 @@ def open_bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str], 
     form = expected_form(place)
     if form is not None:
         raise InvalidPipeline(
-            f"{who}into.database: expected {form}, found {place!r}", "use letters, digits and _ . = - between slashes"
+            f"{who}into.database: expected {form}, found {shown(('into', 'database'), place)!r}",
+            "use letters, digits and _ . = - between slashes; write secrets to into.credentials",
         ).about("into", "database")
     which = kind(place)
     try:

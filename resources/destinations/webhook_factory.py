@@ -17,7 +17,7 @@ from resources.destinations.webhook.sender import Endpoint
 from resources.destinations.webhook.signature import keys
 from resources.destinations.webhook.url_guard import VARIABLE, Url
 from resources.net.http import authorization
-from resources.secrets import Secret
+from resources.secrets import Secret, secret_forms
 
 __all__ = ["open_webhook"]
 
@@ -76,7 +76,8 @@ def open_webhook(pipeline: Pipeline, path: Path, shown: Mapping[str, Any], stagi
     headers |= authorization(*(found.get(key, "") for key in ("username", "password", "token")))
     url = Url.of(found.get("url") or str(into.url))
     signing = keys(found["signing_secret"]) if "signing_secret" in found else ()
-    hidden = [*found.values(), *([Secret(url.target)] if "url" in found and url.target != "/" else [])]
+    forms = secret_forms(url.target) if "url" in found else ()
+    hidden = [*found.values(), *map(Secret, forms)]
     endpoint = Endpoint(
         url=url,
         headers=headers,

@@ -12,7 +12,7 @@ import urllib3
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from resources.net.connections import Connections, Pool, TlsPool, TooMuch, exchange
-from resources.secrets import redact
+from resources.secrets import redact, secret_forms
 
 __all__ = ["Answer", "HttpFailed", "TooLarge", "TooSlow", "Untrusted", "ask", "authorization", "get"]
 
@@ -167,10 +167,13 @@ def _shown(error: Exception, url: str, headers: Mapping[str, str]) -> str:
 
 
 def _secret_texts(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Return the parameters of an address, the values of headers, and their words without the scheme, such as Bearer."""
+    """Return the parameters of an address, the values of headers, and their words without the scheme, such as Bearer.
+
+    The path is not secret, except that of a webhook, whose caller masks it.
+    """
     values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
     words = [word for value in values for word in value.split()[1:]]
-    return [text for text in (url.partition("?")[2], *values, *words) if len(text) > 3]
+    return [*secret_forms("?" + url.partition("?")[2]), *(text for text in (*values, *words) if len(text) > 3)]
 
 
 def _answer(response: urllib3.BaseHTTPResponse, largest: int, hidden: tuple[str, ...]) -> Answer:

@@ -48,6 +48,34 @@ def test_the_folder_is_the_path_up_to_the_first_wildcard(path: str, root: str) -
 
 
 @each_case(
+    "path",
+    [
+        "s3://bucket/key=a/token=b/part-?.jsonl", "s3://bucket/a?b=1&c=[0-9].jsonl", "s3://bucket/user@example.com/x:y/*.jsonl",
+        "abfss://c@account.dfs.core.windows.net/in/x@y-?.jsonl", "abfss://c/in/*", "/data/a:b@c/x?sig=1", "/data/a@b?token=[12]",
+        "s3://arn:aws:s3:eu-west-1:1:accesspoint:a/x",
+    ],
+)  # fmt: skip
+def test_patterns_that_resemble_a_secret_stay_valid(path: str) -> None:
+    assert Files(path=path).path == path
+
+
+@each_case(
+    "path",
+    [
+        "s3://AKIAX:SEKRET@bucket/in/*.jsonl", "s3://SEKRET@bucket/in/*.jsonl", "gs://u:SEK/RET@bucket/in/*",
+        "az://c/in/*.jsonl?sv=1&sig=SEKRET", "abfss://u:SEKRET@account.dfs.core.windows.net/in/x",
+        "s3://b/x?X-Amz-Algorithm=a&X-Amz-Signature=SEKRET", "AKIAX:SEKRET@bucket/in", "s3:/AKIAX:SEKRET@b/*",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_secret_is_refused_and_shown_nowhere(path: str) -> None:
+    for source in ({"files": path}, {"files": {"path": path}}, {"lake": {"type": "delta", "database": path, "name": "t"}}):
+        fields = {"type": "kpipe_assets.KafkaSource", "attributes": {**FIELDS, "source": source}}
+        with pytest.raises(InvalidPipeline, match=r"source\.credentials") as caught:
+            from_yaml(yaml.safe_dump(fields))
+        assert "RET" not in str(caught.value) + repr(caught.value)
+
+
+@each_case(
     ("fields", "growing"),
     [
         ({"path": "/in/*"}, True),

@@ -201,6 +201,28 @@ def test_a_long_line_is_cut_around_the_place() -> None:
 
 
 SECRET = "hunter2"
+#: Secrets in signs that are not quotes of a text, or in none.
+UNQUOTED = (
+    HEAD + """CREDENTIALS `{"sasl.password": "hunter2"}` INTO TABLE t""",
+    HEAD + """CREDENTIALS ‘{“sasl.password”: “hunter2”}’ INTO TABLE t""",
+    HEAD + """CREDENTIALS ‘hunter2’ INTO TABLE t""",
+    HEAD + """CREDENTIALS ‘x::hunter2.hunter2::hunter2’ INTO TABLE t""",
+    HEAD + """CREDENTIALS sasl.password=hunter2 INTO TABLE t""",
+    "ALTER PIPELINE p SET CREDENTIALS ::sasl.password = hunter2",
+    "ALTER PIPELINE p SET CREDENTIALS ::sasl.password = `hunter2`",
+    "ALTER PIPELINE p SET CREDENTIALS ::sasl.password hunter2",
+    HEAD + "INTO TABLE t IN postgres postgresql://me:hunter2@db/shop",
+    HEAD + "INTO TABLE t FORMAT JSON WHERE token = 'a' ) hunter2",
+)
+
+
+def test_what_cannot_be_a_secret_is_shown() -> None:
+    error = refused("ALTER PIPELINE p SET CREDENTIALS ::sasl.password = hunter2")
+    assert error.excerpt.split("\n")[0] == "ALTER PIPELINE p SET CREDENTIALS ::sasl.password = *******"
+    assert error.what.endswith("expected a text in quotes, found *******")
+    error = refused(HEAD + "CREDENTIAL '{}' INTO TABLE t")
+    assert error.excerpt.split("\n")[0] == "CREATE PIPELINE p AS LOAD DATA KAFKA '***' ********** '**' INTO TABLE t"
+    assert error.hint == "did you mean CREDENTIALS?"
 
 
 @each_case(
@@ -222,6 +244,7 @@ SECRET = "hunter2"
         'ALTER PIPELINE p SET CREDENTIALS \'{"ssl.key.password": "x\\nhunter2"}\'',
         f"-- the shop's orders\n{HEAD}INTO TABLE t IN postgres 'postgresql://me:hunter2@db/shop' FORMAT JSN",
         f"{HEAD}/* it's */ INTO TABLE t # and it's\n IN postgres 'postgresql://me:hunter2@db/shop' FORMAT JSN",
+        *UNQUOTED,
     ],
 )
 def test_a_secret_is_in_no_error(text: str) -> None:
@@ -240,14 +263,18 @@ def test_masked_text_keeps_its_places() -> None:
     ("text", "hidden"),
     [
         (r"CREATE SECRET s (TYPE s3, KEY_ID 'A\', SECRET 'hunter2')", None),
-        ("SET s3_secret_access_key = hunter2;", "SET ******************** * *******;"),
-        ("/* a */ SET s3_secret_access_key = hunter2", "******* SET ******************** * *******"),
-        ("SHOW PIPELINES; SET a_secret = hunter2; SELECT b", "SHOW PIPELINES; SET ******** * *******; SELECT b"),
-        ("SELECT token FROM t WHERE a = $$hunter2$$", "SELECT token FROM t WHERE a = $*********$"),
-        ("SELECT token, $a$it's$a$ = 'hunter2', $b$hunter2", "SELECT token, $********$ = '*******', $*********"),
-        ("SELECT token -- it's\n, 'hunter2'", "SELECT token *******\n, '*******'"),
+        ("SET s3_secret_access_key = hunter2;", "SET ******************** = *******;"),
+        ("/* a */ SET s3_secret_access_key = hunter2", "******* SET ******************** = *******"),
+        ("SHOW PIPELINES; SET a_secret = hunter2; SELECT b", "SHOW PIPELINES; SET ******** = *******; SELECT *"),
+        ("SELECT token FROM t WHERE a = $$hunter2$$", "SELECT ***** FROM * WHERE * = $*********$"),
+        ("SELECT token, $a$it's$a$ = 'hunter2', $b$hunter2", "SELECT *****, $********$ = '*******', $*********"),
+        ("SELECT token -- it's\n, 'hunter2'", "SELECT ***** *******\n, '*******'"),
+        ("SET a_secret = a;hunter2", "SET ******** = *;*******"),
+        ("SET a_secret = a-table-@x!hunter2", "SET ******** = ******************"),
+        ("TEST PIPELINE p; SET a_secret = 1234", "TEST PIPELINE p; SET ******** = ****"),
+        *((text, None) for text in UNQUOTED),
         (r"SELECT token, 'a\', 'hunter2', 'b\'hunter2'", None), (r"TEST TOKEN 'it\'s' 'hunter2'", None),
-        ("-- password: hunter2\nSELECT 1", "********************\nSELECT 1"),
+        ("-- password: hunter2\nSELECT 1", "********************\nSELECT *"),
     ],
 )  # fmt: skip
 def test_a_secret_is_masked_in_every_notation(text: str, hidden: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import to_yaml
 from kpipe.errors import InvalidStatement
 from kpipe.rebuild.definitions import rebuilding, renamed
 from kpipe.sql.statements import Alter, Create, Drop, SetField, StartMany
@@ -81,7 +82,7 @@ def test_a_pipeline_whose_rebuild_has_begun_is_not_dropped(home: Home, exchange:
     """Its record would exchange the tables of the next pipeline of that name."""
     live = home.pipeline("orders")
     home.save(rebuilding(live, "earliest"))
-    rebuilt.Rebuild(live.to_dict(), live.to_dict(), exchange).save(home, "orders")
+    rebuilt.Rebuild(to_yaml(live), to_yaml(live), exchange).save(home, "orders")
     with SensorStates(home) as states:
         with pytest.raises(InvalidStatement, match=r"its rebuild has begun.*--cancel.*DROP PIPELINE orders_rebuild"):
             definitions.drop(home, states, Drop("orders", if_exists=False))

@@ -306,12 +306,12 @@ def test_what_a_server_echoes_shows_no_secret(serve: Callable[..., Hostile]) -> 
 def test_a_body_that_repeats_the_request_is_quoted_without_its_secrets(serve: Callable[..., Hostile]) -> None:
     headers = {**authorization("user", "secret-word", ""), "X-Key": 'secret-"quoted"-header'}
     encoded = headers["Authorization"].split()[1]
-    inner = f"GET /list?key=secret-value; {headers} {encoded} " + json.dumps(headers)
+    inner = f"GET /list?key=secret-value; secret-value {headers} {encoded} secret+2 " + json.dumps(headers)
     for before in (0, 190):  # a cut at 200 characters goes through a secret
         text = ("x" * before + inner + encoded * 30).encode()
         server = serve(lambda body=text: iter([HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body]))
         with pool(server.port) as ours:
-            answer = get(ours, "/list?key=secret-value", headers, PATIENCE_S / 2, 10_000)
+            answer = get(ours, "/list?key=secret-value&more=secret%2B2", headers, PATIENCE_S / 2, 10_000)
         quoted = answer.quoted(200, ("secret-word",))
         assert "***" in quoted or before
         assert len(quoted) <= 200 and "secret" not in quoted and encoded[:8] not in quoted

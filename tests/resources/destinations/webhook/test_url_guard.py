@@ -19,10 +19,12 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import from_yaml
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, NotAvailable
 from resources.destinations import open_destination
+from resources.destinations.webhook import WebhookDestination
 from resources.destinations.webhook.sender import Endpoint, Sender
 from resources.destinations.webhook.signature import headers, keys
 from resources.destinations.webhook.url_guard import Url
 from resources.home import Home
+from resources.secrets import redact
 from tests.cases import each_case
 from tests.receiver import Receiver
 
@@ -256,3 +258,21 @@ def test_an_address_that_is_a_secret_is_shown_nowhere(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HOOK", "https://hooks.example/services/T0/canary")
     made = open_destination(pipeline({"url": None, "credentials": {"url": "{{ env('HOOK') }}"}}), Home.at(tmp_path))
     assert "canary" not in made.describe() + repr(vars(made)) and "https://hooks.example" in made.describe()
+
+
+@each_case(
+    ("url", "echo"),
+    [
+        ("https://h/a/canary-1234?b=1", '{"path":"/a/canary-1234"}'), ("https://h/a/canary-1234?b=1", "no hook canary-1234"),
+        ("https://h/a/canary-1234/", "Cannot POST /a/canary-1234/"), ("https://h/canary%2D1234", "canary-1234 and canary%2D1234"),
+        ("https://h/x?code=canary&v=1", '{"error":"key canary is not valid"}'), ("https://h/x?canary-1234", "canary-1234"),
+        ("https://h/x?v=1;sig=canary%3D", "canary= and canary%3D"), ("https://h/x?k=canary+1234", "canary 1234 and canary+1234"),
+        ("https://h/x?id=canary-1234==", "no canary-1234=="),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_secret_address_is_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, echo: str) -> None:
+    monkeypatch.setenv("HOOK", url)
+    made = open_destination(pipeline({"url": None, "credentials": {"url": "{{ env('HOOK') }}"}}), Home.at(tmp_path))
+    assert isinstance(made, WebhookDestination)
+    assert "canary" not in redact(echo, made._endpoint.secrets)
+    assert redact("POST api hooks v1: invalid", made._endpoint.secrets) == "POST api hooks v1: invalid"
