@@ -40,7 +40,7 @@ def forget() -> None:
 
 @lru_cache(maxsize=16)
 def _opened(of: str, name: str, secrets: tuple[tuple[str, Secret], ...], address: tuple[str | None, ...]) -> Store:
-    del address  # of the environment: a client keeps the one that it was created with
+    del address  # of the environment: a client keeps its address
     default = _given.get(of)
     return client(StoreAccess(None, "", secrets, of) if secrets or default is None else default, name)
 

@@ -30,11 +30,11 @@ _SECRETS = CREDENTIALS["s3"]
 _TRIES = 5  # per request: enough for an outage of some seconds, or for throttling
 _CONFLICTS = 8  # conditional puts that race with others: the store answers 409, and the put is retried
 _REGION = "us-east-1"  # the default; stores other than AWS's accept any region
-# Variables from which delta-rs takes a session token, a role, and the wish to look for a role in spite of an endpoint.
+# Variables from which delta-rs takes a session token; a role; and, in spite of an endpoint, whether to assume the role.
 _TOKENS = ("aws_session_token", "aws_token", "session_token", "token")
 _ROLES = ("aws_iam_role_arn", "aws_s3_assume_role_arn")
 _OFF = ("aws_allow_invalid_certificates", "aws_s3_express", "aws_skip_signature", "aws_virtual_hosted_style_request")
-_LOOKS_FOR_ROLES = {"AWS_FORCE_CREDENTIAL_LOAD", "AWS_S3_LOCKING_PROVIDER"}
+_ASSUMES_ROLES = {"AWS_FORCE_CREDENTIAL_LOAD", "AWS_S3_LOCKING_PROVIDER"}
 
 
 class S3Store:
@@ -94,7 +94,7 @@ class S3Store:
         given: dict[str, str] = {f"aws_{names[key]}": value for key, value in self.credentials().items()}
         if "aws_session_token" not in given:
             reject_variables(_TOKENS, "session.token")
-        if _LOOKS_FOR_ROLES & os.environ.keys():
+        if _ASSUMES_ROLES & os.environ.keys():
             reject_variables(_ROLES)
         own = f"https://s3.{self.region}.amazonaws.com" + (".cn" if self.region.startswith("cn-") else "")
         endpoint = self.endpoint or own

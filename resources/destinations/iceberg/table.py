@@ -31,7 +31,7 @@ from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.data_files import append, location
-from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
+from resources.destinations.iceberg.new_names import check_new_names, complete_mapping, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
 from resources.destinations.iceberg.state import KEY, KEYED, MADE_BY, IcebergState, copied
@@ -141,6 +141,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         steps = widening(known, wanted if state is not None or wanted else _ALWAYS)
         if state is not None:
             check_new_names(state.table, [path for path, _ in steps], f"Iceberg {self.place}")
+            complete_mapping(state.table.metadata, f"Iceberg {self.place}")  # raises before files are written
         columns = grown(known, steps)
         has = (parts_of(state.table) or ()) if state is not None else ()
         fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())
