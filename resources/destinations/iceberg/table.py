@@ -23,10 +23,10 @@ from pyiceberg.table.update import (
 )  # fmt: skip
 
 from kpipe.batch.batch import Commit
+from kpipe.batch_audit import Audited
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import AuditFailed, DestinationError
 from kpipe.failpoints import failpoint
-from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
@@ -157,6 +157,8 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
         if record.balance is not None:
             pointers[KEYED] = "true"
+        if brought:
+            pointers = (self._audit or Audit({})).noted(pointers, record.pipeline, pointer.seq)
         with sending(self._failed):
             if brought and self._audit is not None:
                 self._publish(state, schema, brought, record.pipeline, pointers)
@@ -265,6 +267,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         rows, failed, unfit = audit.look(table, snapshot.snapshot_id, added(table, snapshot))
         failed.update({name: str(error) for name, error in unfit.items()})
         return Audited(branch_of(pipeline), str(snapshot.snapshot_id), rows, failed)
+
+    def passed_since(self, state: IcebergState, pipeline: str) -> Mapping[str, int]:
+        """Return by name the commit since which each batch of the pipeline passed a check; see `Auditing.passed_since`."""
+        return (self._audit or Audit({})).since(state.pointers, pipeline)
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
         """Return these columns of all rows as Arrow, for counting."""
