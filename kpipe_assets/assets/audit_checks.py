@@ -76,13 +76,15 @@ def audit_news(
     snapshot = destination.held_back()
     since = {} if snapshot else destination.passed_since()
     texts = pipeline.into.audit
-    if all(_is_current(last, snapshot, texts[name], since.get(name)) for name, last in last_results.items()):
+    current = {name: _is_current(last, snapshot, texts[name], since.get(name)) for name, last in last_results.items()}
+    if all(current.values()):
         return []
     events = []
     for name, (passed, summary, metadata) in audit_results(pipeline, destination).items():
-        last = last_results[name.removeprefix(PREFIX)]
-        # Rows that wait for a moment and pass are not reported.
-        if last is None or last.passed != passed or (last.description != summary and not (passed and snapshot)):
+        check = name.removeprefix(PREFIX)
+        last = last_results[check]
+        waits = passed and snapshot  # rows that wait for a moment and pass are not reported
+        if last is None or last.passed != passed or not (waits or (current[check] and last.description == summary)):
             events.append(
                 dg.AssetCheckEvaluation(
                     asset_key=asset,
