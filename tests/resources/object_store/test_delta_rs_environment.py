@@ -12,6 +12,8 @@ from deltalake import DeltaTable
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from resources.destinations import open_destination
+from resources.destinations.iceberg.durable import file_io
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.home import Home
 from resources.object_store.clients import client, forget, store
 from resources.object_store.config import StoreAccess
@@ -138,6 +140,16 @@ def test_variables_that_googles_libraries_do_not_read(monkeypatch: pytest.Monkey
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/etc/key.json")
     with pytest.raises(InvalidPipeline, match="GOOGLE_SERVICE_ACCOUNT"):
         by_key.options()
+
+
+def test_files_of_iceberg_go_to_the_clients_endpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = BucketFolder(client(s3.access()), f"{s3.base}/{tmp_path.name}")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, DEAD)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "canary-token")
+    with file_io(folder).new_output(f"{folder.place}/x").create() as stream:
+        stream.write(b"x")
+    assert folder.read("x") == b"x"
 
 
 def test_delta_rs_recognizes_the_options(s3: S3Server, tmp_path: Path) -> None:
