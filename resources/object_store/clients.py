@@ -21,7 +21,7 @@ def store(uri: str, secrets: tuple[tuple[str, Secret], ...] = ()) -> Store:
     Without credentials: those set by `use`, or the default chain of the client's library.
     """
     of = kind(uri)
-    return _opened(of, account(uri), secrets, tuple(map(os.environ.get, ADDRESSES[of])))
+    return _opened(of, account(uri), secrets, tuple(os.environ.get(name) for name in ADDRESSES[of]))
 
 
 def use(access: StoreAccess | None) -> None:

@@ -105,7 +105,7 @@ def test_entries_that_are_cleaned_up_while_a_destination_is_open(place: DeltaPla
 
 
 def test_the_log_is_not_replayed_at_each_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination = begun(place)
+    destination: Any = begun(place)
     destination.commit(batch(place, destination.ledger()[1], {0: 2}))
     asked = list[str]()
 
