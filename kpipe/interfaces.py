@@ -19,8 +19,6 @@ from kpipe.topics import PartitionId, TopicSnapshot
 from kpipe.verification.recount import Entry, Recount
 
 __all__ = [
-    "Audited",
-    "Auditing",
     "Constrained",
     "Destination",
     "ErrorLog",
@@ -299,44 +297,6 @@ class Resuming(Protocol):
         Raises:
             DestinationBusy: another process is sending it.
             DestinationError: it cannot be read.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Audited:
-    """Result of `into.audit` for rows that are not yet published.
-
-    Attributes:
-        where: the branch that contains the rows.
-        snapshot: id of the branch's snapshot.
-        rows: number of rows.
-        failed: by the check's name, a description of the rows that fail it; all rows pass the other checks.
-    """
-
-    where: str
-    snapshot: str
-    rows: int
-    failed: Mapping[str, str]
-
-
-@runtime_checkable
-class Auditing(Protocol):
-    """A destination that publishes rows only after they pass the checks of `into.audit`."""
-
-    def held_back(self) -> str:
-        """Return the id of the snapshot with unpublished rows that are not in the ledger yet; empty without such rows.
-
-        Raises:
-            DestinationError: the snapshot cannot be read.
-        """
-        ...
-
-    def audited(self) -> Audited | None:
-        """Run the checks on these rows, and return the result; None without such rows.
-
-        Raises:
-            DestinationError: the rows cannot be read.
         """
         ...
 

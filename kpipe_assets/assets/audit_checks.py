@@ -1,7 +1,7 @@
 """Asset checks for `into.audit`: one for each expression, with the branch of rows that fail it.
 
-The result is that of the newest batch. The run that failed its audit publishes it; after a run outside of Dagster, a sensor
-does. Rows that fail are on a branch of the table, never on `main`.
+The result is that of the newest batch, with the commit since which batches were checked. The run that failed its audit
+publishes it; after a run outside of Dagster, a sensor does. Rows that fail are on a branch of the table, never on `main`.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
@@ -11,14 +11,15 @@ from typing import Any
 
 import dagster as dg
 
+from kpipe.batch_audit import Auditing
 from kpipe.definition.pipeline import Pipeline
-from kpipe.interfaces import Auditing, Destination
+from kpipe.interfaces import Destination
 
 __all__ = ["PREFIX", "audit_news", "audit_results", "audit_specs"]
 
 #: Prefix of the checks' names: an audit may have the name of another check.
 PREFIX = "audit_"
-_SNAPSHOT, _SQL = "kpipe/snapshot", "kpipe/expression"
+_SNAPSHOT, _SQL, _SINCE = "kpipe/snapshot", "kpipe/expression", "kpipe/passed_since_commit"
 
 
 def audit_specs(pipeline: Pipeline, asset: dg.AssetKey) -> Iterator[dg.AssetCheckSpec]:
@@ -35,11 +36,14 @@ def audit_results(pipeline: Pipeline, destination: Destination) -> dict[str, tup
         KpipeError: the table or its branch cannot be read.
     """
     waiting = destination.audited() if isinstance(destination, Auditing) else None
+    since = destination.passed_since() if isinstance(destination, Auditing) and waiting is None else {}
     results: dict[str, tuple[bool, str, dict[str, Any]]] = {}
     for name, text in pipeline.into.audit.items():
         metadata: dict[str, Any] = {_SQL: text}
         if waiting is None:
-            results[PREFIX + name] = True, "no rows wait: every published batch passed", metadata
+            if name in since:
+                metadata[_SINCE] = since[name]
+            results[PREFIX + name] = True, f"no rows wait: {_checked(since.get(name))}", metadata
             continue
         metadata |= {_SNAPSHOT: waiting.snapshot, "kpipe/branch": waiting.where, "kpipe/rows": waiting.rows}
         failure = waiting.failed.get(name)
@@ -47,6 +51,13 @@ def audit_results(pipeline: Pipeline, destination: Destination) -> dict[str, tup
         summary += f"{waiting.rows:,} rows wait on branch {waiting.where}" + ("" if failure else " and pass this check")
         results[PREFIX + name] = failure is None, summary, metadata
     return results
+
+
+def _checked(since: int | None) -> str:
+    """Describe which published rows passed an expression: batches before it was defined were not checked with it."""
+    if since is None:
+        return "the table does not record that a batch passed this check, so its rows may fail it; the next batch is checked"
+    return f"each batch since commit {since} of this pipeline passed; earlier rows and rows of other writers were not checked"
 
 
 def audit_news(
@@ -63,13 +74,17 @@ def audit_news(
         return []
     last_results = {name: _last_result(instance, dg.AssetCheckKey(asset, PREFIX + name)) for name in pipeline.into.audit}
     snapshot = destination.held_back()
-    if all(_is_current(last, snapshot, pipeline.into.audit[name]) for name, last in last_results.items()):
+    since = {} if snapshot else destination.passed_since()
+    texts = pipeline.into.audit
+    current = {name: _is_current(last, snapshot, texts[name], since.get(name)) for name, last in last_results.items()}
+    if all(current.values()):
         return []
     events = []
     for name, (passed, summary, metadata) in audit_results(pipeline, destination).items():
-        last = last_results[name.removeprefix(PREFIX)]
-        # Rows that wait for a moment and pass are not reported.
-        if last is None or last.passed != passed or (last.description != summary and not (passed and snapshot)):
+        check = name.removeprefix(PREFIX)
+        last = last_results[check]
+        waits = passed and snapshot  # rows that wait for a moment and pass are not reported
+        if last is None or last.passed != passed or not (waits or (current[check] and last.description == summary)):
             events.append(
                 dg.AssetCheckEvaluation(
                     asset_key=asset,
@@ -90,9 +105,10 @@ def _last_result(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.Asse
     return event if isinstance(event, dg.AssetCheckEvaluation) else None  # else planned, but not executed
 
 
-def _is_current(last: dg.AssetCheckEvaluation | None, snapshot: str, text: str) -> bool:
-    """Return whether the result is of this snapshot of waiting rows and of this expression."""
+def _is_current(last: dg.AssetCheckEvaluation | None, snapshot: str, text: str, since: int | None) -> bool:
+    """Return whether the result is of this snapshot of waiting rows, of this expression, and of the batches that passed it."""
     if last is None:
         return False
     metadata = {name: value.value for name, value in last.metadata.items()}
-    return metadata.get(_SNAPSHOT, "") == snapshot and metadata.get(_SQL) == text
+    same = metadata.get(_SNAPSHOT, "") == snapshot and metadata.get(_SQL) == text
+    return same and (bool(snapshot) or metadata.get(_SINCE) == since)

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - names are quoted; the text for the report is never executed
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,10 +29,11 @@ _FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuu
 class _Delta:
     """One version of a Delta table."""
 
-    def __init__(self, table: Any, name: str) -> None:
+    def __init__(self, table: Any, folder: Any) -> None:
         from deltalake.exceptions import DeltaError
 
-        self.name, self._table, self._errors = name, table, (DeltaError, OSError, pa.ArrowException)
+        self.name, self._table, self._errors = folder.place, table, (DeltaError, OSError, pa.ArrowException)
+        self._folder = folder
         self.snapshot = f"version {table.version()}"
         features = set(table.protocol().reader_features or ())
         # Protocols below 3 list no features: there, a property shows that the names in the files are other ones.
@@ -40,7 +41,7 @@ class _Delta:
             features.add("columnMapping")
         if features - _FEATURES:
             raise DestinationError(
-                f"{name} needs reader features that cannot be read: {', '.join(sorted(features - _FEATURES))}",
+                f"{self.name} needs reader features that cannot be read: {', '.join(sorted(features - _FEATURES))}",
                 "audit a copy without them: CREATE TABLE ... AS SELECT",
             )
         # PyArrow's reader takes less memory. It would return rows that deletion vectors have deleted.
@@ -79,7 +80,8 @@ class _Delta:
                 for first in range(0, len(batch), size):
                     yield batch.slice(first, size)
         except self._errors as error:
-            raise DestinationError(f"{self.name} cannot be read: {str(error)[:300]}", "check that its files exist") from None
+            text = self._folder.hide(str(error))[:300]
+            raise DestinationError(f"{self.name} cannot be read: {text}", "check that its files exist") from None
 
     def _scanned(self, roots: Sequence[str]) -> Iterator[pa.RecordBatch]:
         scanner = self._table.to_pyarrow_dataset().scanner(
@@ -120,16 +122,16 @@ def open_delta(address: TableAddress) -> Iterator[_Delta]:
     except (DeltaError, OSError, OverflowError) as error:
         what = "not a Delta table" if address.snapshot is None else f"no Delta table with version {address.snapshot}"
         raise DestinationError(
-            f"{folder.place}: {what}: {str(error)[:300]}", "check --database, --table and --snapshot"
+            f"{folder.place}: {what}: {folder.hide(str(error))[:300]}", "check --database, --table and --snapshot"
         ) from None
-    yield _Delta(table, folder.place)
+    yield _Delta(table, folder)
 
 
 class _Iceberg:
     """One snapshot of an Iceberg table."""
 
-    def __init__(self, table: Any, name: str, snapshot: int | None) -> None:
-        self.name, self._table = name, table
+    def __init__(self, table: Any, name: str, snapshot: int | None, hide: Callable[[str], str] = str) -> None:
+        self.name, self._table, self._hide = name, table, hide
         found = table.snapshot_by_id(snapshot) if snapshot is not None else table.current_snapshot()
         if found is None and snapshot is not None:
             raise InvalidPipeline(f"{name}: --snapshot {snapshot} does not exist", "list them: the table's `snapshots` metadata")
@@ -179,7 +181,8 @@ class _Iceberg:
                     for first in range(0, len(batch), size):
                         yield batch.slice(first, size)
         except (ValueError, OSError, NotImplementedError, pa.ArrowException) as error:
-            raise DestinationError(f"{self.name} cannot be read: {str(error)[:300]}", "check that its files exist") from None
+            text = self._hide(str(error))[:300]
+            raise DestinationError(f"{self.name} cannot be read: {text}", "check that its files exist") from None
 
     def summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the properties of the snapshot and of its ancestors, newest first; expired ones are missing."""
@@ -239,7 +242,7 @@ def open_iceberg(address: TableAddress) -> Iterator[_Iceberg]:
         ) from None
     except FAILURES as error:
         raise catalogue.failed(error) from None
-    yield _Iceberg(table, ".".join(name), address.snapshot)
+    yield _Iceberg(table, ".".join(name), address.snapshot, folder.hide)
 
 
 def _columns(coordinates: Coordinates) -> str:

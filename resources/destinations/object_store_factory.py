@@ -32,7 +32,7 @@ def open_bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str], 
 
     Raises:
         NotAvailable: the client's package is missing, or files are staged in a store of another kind.
-        InvalidPipeline: the name or the credentials are invalid.
+        InvalidPipeline: the name or the credentials are invalid, or delta-rs would use others from the environment.
     """
     who = f"pipeline {pipeline.name}: "
     form = expected_form(place)
@@ -58,7 +58,10 @@ def open_bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str], 
     problem = _CHECKS[which](place, given)
     if problem is not None:
         raise InvalidPipeline(f"{who}into.credentials{problem[0]}", problem[1])
-    return BucketFolder(store(place, tuple(sorted(given.items()))), place)
+    folder = BucketFolder(store(place, tuple(sorted(given.items()))), place)
+    if pipeline.into.type == "delta" and given:
+        folder.options()  # raises now if delta-rs would use other credentials
+    return folder
 
 
 def _s3(_: str, given: Mapping[str, Secret]) -> tuple[str, str] | None:

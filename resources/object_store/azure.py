@@ -21,6 +21,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import BlobPrefix, BlobServiceClient, ExponentialRetry
 
 from resources.object_store.config import StoreAccess
+from resources.object_store.delta_rs_environment import reject_variables
 from resources.object_store.store import Found, StoreFailed, sums
 from resources.object_store.uri import account, split
 from resources.secrets import MASK, Secret, redact
@@ -33,6 +34,12 @@ _VARIABLES = {
     _KEY: ("AZURE_STORAGE_ACCOUNT_KEY",),
     _SAS: ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
 }
+# Variables that win over a SAS token in delta-rs; and one of Microsoft Fabric's, which win over everything.
+_KEYS = ("azure_storage_account_key", "azure_storage_access_key", "azure_storage_master_key")
+_FABRIC = ("azure_fabric_session_token",)
+_OFF = (
+    "azure_allow_invalid_certificates", "azure_skip_signature", "azure_storage_use_emulator", "azure_use_fabric_endpoint",
+)  # fmt: skip
 _SHA256 = "kpipe_sha256"  # in the object's metadata: a name of letters, digits and _
 _BLOCK = 8 << 20  # bytes in memory for each upload; larger objects are uploaded in blocks of this size
 _BLOCKS = 50_000  # of one object: Azure's limit
@@ -70,7 +77,7 @@ class AzureStore:
     def _connected(self) -> Any:
         key = {"account_name": self.account, "account_key": str(self._key)}
         return BlobServiceClient(
-            self.endpoint or f"https://{self.account}.blob.core.windows.net",
+            self._url,
             credential=key if self._key else AzureSasCredential(str(self._sas).lstrip("?")),
             retry_policy=ExponentialRetry(initial_backoff=0, increment_base=2, retry_total=3, random_jitter_range=1),
             connection_timeout=10,
@@ -81,6 +88,10 @@ class AzureStore:
             max_chunk_get_size=64 << 20,
         )
 
+    @property
+    def _url(self) -> str:
+        return self.endpoint or f"https://{self.account}.blob.core.windows.net"
+
     def access(self) -> StoreAccess:
         """Return settings for another process; see `Store`."""
         given = {_NAME: Secret(self.account), _KEY: self._key, _SAS: None if self._key else self._sas}
@@ -88,15 +99,15 @@ class AzureStore:
 
     def options(self) -> dict[str, str]:
         """Return the options of delta-rs; see `Store`."""
+        reject_variables(_FABRIC)
         given: dict[str, str] = {"azure_storage_account_name": self.account}
         if self._key:
             given["azure_storage_account_key"] = self._key
         elif self._sas:
+            reject_variables(_KEYS, _KEY)
             given["azure_storage_sas_token"] = self._sas
-        if self.endpoint:
-            given |= {"azure_storage_endpoint": self.endpoint}
-            given |= {"azure_allow_http": str(self.endpoint.startswith("http:")).lower()}
-        return given
+        given |= {"azure_storage_endpoint": self._url, "azure_allow_http": str(self._url.startswith("http:")).lower()}
+        return {**given, **dict.fromkeys(_OFF, "false")}
 
     def hide(self, text: str) -> str:
         """Mask the key, the token and its signature, as URLs have it, in a text."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
-from resources.object_store.config import StoreAccess
+from resources.object_store.config import ADDRESSES, StoreAccess
 from resources.object_store.store import Store
 from resources.object_store.uri import account, kind
 from resources.secrets import Secret
@@ -19,7 +20,8 @@ def store(uri: str, secrets: tuple[tuple[str, Secret], ...] = ()) -> Store:
 
     Without credentials: those set by `use`, or the default chain of the client's library.
     """
-    return _opened(kind(uri), account(uri), secrets)
+    of = kind(uri)
+    return _opened(of, account(uri), secrets, tuple(os.environ.get(name) for name in ADDRESSES[of]))
 
 
 def use(access: StoreAccess | None) -> None:
@@ -32,12 +34,13 @@ def use(access: StoreAccess | None) -> None:
 
 
 def forget() -> None:
-    """Create new clients afterwards, as the environment has changed. Open connections are not closed."""
+    """Create new clients afterwards, as credentials of the environment have changed. Open connections are not closed."""
     _opened.cache_clear()
 
 
 @lru_cache(maxsize=16)
-def _opened(of: str, name: str, secrets: tuple[tuple[str, Secret], ...]) -> Store:
+def _opened(of: str, name: str, secrets: tuple[tuple[str, Secret], ...], address: tuple[str | None, ...]) -> Store:
+    del address  # of the environment: a client keeps its address
     default = _given.get(of)
     return client(StoreAccess(None, "", secrets, of) if secrets or default is None else default, name)
 

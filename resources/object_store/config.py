@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from resources.secrets import Secret
 
-__all__ = ["CREDENTIALS", "PACKAGES", "StoreAccess"]
+__all__ = ["ADDRESSES", "CREDENTIALS", "PACKAGES", "StoreAccess"]
 
 #: Names that `into.credentials` may contain, by kind of store: those of delta-rs and its object_store, with dots.
 CREDENTIALS = {
@@ -14,6 +14,15 @@ CREDENTIALS = {
     "gs": ("service.account.key",),
     "azure": ("account.name", "account.key", "sas.token"),
 }
+#: Variables from which a client takes the store's address, by kind of store.
+ADDRESSES = {
+    "s3": (
+        "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_REGION", "AWS_DEFAULT_REGION",
+        "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE",
+    ),
+    "gs": ("STORAGE_EMULATOR_HOST",),
+    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
+}  # fmt: skip
 #: The client's package and the extra that installs it, by kind of store.
 PACKAGES = {"s3": ("boto3", "s3"), "gs": ("google-cloud-storage", "gcs"), "azure": ("azure-storage-blob", "azure")}
 

@@ -27,6 +27,7 @@ from google.oauth2 import credentials as tokens
 from google.oauth2 import service_account
 
 from resources.object_store.config import StoreAccess
+from resources.object_store.delta_rs_environment import reject_variables
 from resources.object_store.store import Found, StoreFailed, sums
 from resources.object_store.uri import split
 from resources.secrets import Secret, redact
@@ -34,6 +35,10 @@ from resources.secrets import Secret, redact
 __all__ = ["GcsStore"]
 
 _KEY, _TOKEN = "service.account.key", "access.token"  # the second one is only for tasks
+# Variables of delta-rs that Google's libraries do not read; it rejects a path beside a key.
+_PATHS, _KEYS = ("google_service_account", "google_service_account_path"), ("google_service_account_key",)
+_OFF = ("google_allow_invalid_certificates", "google_skip_signature")
+_URL = "https://storage.googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _SHA256 = "kpipe-sha256"  # in the object's metadata
 _CHUNK = 8 << 20  # bytes in memory for each upload
@@ -100,12 +105,16 @@ class GcsStore:
         return str(self._credentials.token)
 
     def options(self) -> dict[str, str]:
-        """Return the options of delta-rs; see `Store`. Without a key, delta-rs looks up credentials itself."""
-        if not self.endpoint:
-            return {"google_service_account_key": self._secrets[_KEY]} if self._info else {}
-        account = self._info or {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
-        key = Secret(json.dumps({**account, "gcs_base_url": self.endpoint}))
-        return {"google_service_account_key": key, "allow_http": str(self.endpoint.startswith("http:")).lower()}
+        """Return the options of delta-rs; see `Store`. Without a key, delta-rs looks up credentials in Google's default chain."""
+        endpoint = self.endpoint or _URL
+        given: dict[str, str] = {"google_base_url": endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
+        account = self._info
+        if not account and self.endpoint:
+            account = {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
+        reject_variables(_PATHS if account else (*_PATHS, *_KEYS), "" if account else _KEY)
+        if account:
+            given["google_service_account_key"] = Secret(json.dumps({**account, "gcs_base_url": endpoint}))
+        return {**given, **dict.fromkeys(_OFF, "false")}
 
     def hide(self, text: str) -> str:
         """Mask the key and its parts in a text."""

@@ -1,8 +1,8 @@
 """A client of an S3-compatible object store. Objects are named `s3://bucket/key`; a put is atomic.
 
-Endpoint and region come from AWS's variables (`AWS_ENDPOINT_URL`, `AWS_REGION`). Credentials are passed, or found in AWS's
-default chain: variables, profiles, instance roles. Why boto3: staged files are verified by the SHA-256 that the store computes.
-Lighter clients do not return it, and PyArrow's file system lacks conditional puts.
+Endpoint and region come from AWS's variables (`AWS_ENDPOINT_URL`, `AWS_REGION`) or the profile. Credentials are passed, or
+found in AWS's default chain: variables, profiles, instance roles. Why boto3: staged files are verified by the SHA-256 that
+the store computes. Lighter clients do not return it, and PyArrow's file system lacks conditional puts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from resources.object_store.config import CREDENTIALS, StoreAccess
+from resources.object_store.delta_rs_environment import reject_variables
 from resources.object_store.store import Found, StoreFailed
 from resources.object_store.uri import split
 from resources.secrets import Secret, redact
@@ -29,6 +30,11 @@ _SECRETS = CREDENTIALS["s3"]
 _TRIES = 5  # per request: enough for an outage of some seconds, or for throttling
 _CONFLICTS = 8  # conditional puts that race with others: the store answers 409, and the put is retried
 _REGION = "us-east-1"  # the default; stores other than AWS's accept any region
+# Variables from which delta-rs takes a session token; a role; and, in spite of an endpoint, whether to assume the role.
+_TOKENS = ("aws_session_token", "aws_token", "session_token", "token")
+_ROLES = ("aws_iam_role_arn", "aws_s3_assume_role_arn")
+_OFF = ("aws_allow_invalid_certificates", "aws_s3_express", "aws_skip_signature", "aws_virtual_hosted_style_request")
+_ASSUMES_ROLES = {"AWS_FORCE_CREDENTIAL_LOAD", "AWS_S3_LOCKING_PROVIDER"}
 
 
 class S3Store:
@@ -36,8 +42,8 @@ class S3Store:
 
     Args:
         secrets: by the names in `CREDENTIALS`; empty: AWS's default chain.
-        endpoint: URL of the store; None: from AWS's variables.
-        region: of the store; empty: from AWS's variables.
+        endpoint: URL of the store; None: from AWS's variables or the profile.
+        region: of the store; empty: from AWS's variables or the profile.
     """
 
     largest = 5 << 30  # of one put
@@ -50,7 +56,7 @@ class S3Store:
             aws_session_token=given.get("session.token"),
         )
         self.region = region or self._session.region_name or os.environ.get("AWS_REGION") or _REGION
-        self.endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        self.endpoint = endpoint or self._configured()
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": _TRIES},
             connect_timeout=10,
@@ -61,6 +67,13 @@ class S3Store:
             response_checksum_validation="when_required",
         )
         self._client = self._session.client("s3", endpoint_url=self.endpoint, region_name=self.region, config=settings)
+
+    def _configured(self) -> str | None:
+        """Return the endpoint that boto3 finds in variables or the profile; None: AWS's own."""
+        settings = (Config(), Config(ignore_configured_endpoint_urls=True))
+        clients = (self._session.client("s3", region_name=self.region, config=each) for each in settings)
+        found, own = (str(client.meta.endpoint_url) for client in clients)
+        return found if found != own else None
 
     def credentials(self) -> dict[str, Secret]:
         """Return the credentials for a library that cannot find them. Resolved at each call, as credentials of roles expire."""
@@ -79,9 +92,20 @@ class S3Store:
         """Return the options of delta-rs; see `Store`."""
         names = dict(zip(_SECRETS, ("access_key_id", "secret_access_key", "session_token"), strict=True))
         given: dict[str, str] = {f"aws_{names[key]}": value for key, value in self.credentials().items()}
-        if self.endpoint:
-            given |= {"aws_endpoint": self.endpoint, "aws_allow_http": str(self.endpoint.startswith("http:")).lower()}
-        return {"aws_region": self.region, **given}
+        if "aws_session_token" not in given:
+            reject_variables(_TOKENS, "session.token")
+        if _ASSUMES_ROLES & os.environ.keys():
+            reject_variables(_ROLES)
+        own = f"https://s3.{self.region}.amazonaws.com" + (".cn" if self.region.startswith("cn-") else "")
+        endpoint = self.endpoint or own
+        return {
+            "aws_region": self.region,
+            "aws_endpoint": endpoint,
+            "aws_endpoint_url_s3": endpoint,  # which delta-rs prefers
+            "aws_allow_http": str(endpoint.startswith("http:")).lower(),
+            **dict.fromkeys(_OFF, "false"),
+            **given,
+        }
 
     def hide(self, text: str) -> str:
         """Mask the credentials in a text."""

@@ -65,7 +65,13 @@ class Store(Protocol):
         """Return settings with which another process creates an equal client."""
 
     def options(self) -> dict[str, str]:
-        """Return the options with which delta-rs opens tables here; may contain secrets."""
+        """Return the options with which delta-rs opens tables here as this client does; may contain secrets.
+
+        delta-rs completes options from the environment: these contain all that decides about identity and address.
+
+        Raises:
+            InvalidPipeline: delta-rs would use a variable beside them; see `delta_rs_environment`.
+        """
 
     def hide(self, text: str) -> str:
         """Mask the store's secrets in a text."""

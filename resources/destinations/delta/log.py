@@ -121,7 +121,7 @@ class DeltaState:
         base: the state that the library read.
         version: of this state.
         about: the table's metadata.
-        `said`: application transactions since the base.
+        `said`: application transactions that were read, from the base and from later entries; None: the log has none.
         commits: last commits of pipelines whose part of the log was read.
     """
 
@@ -131,7 +131,7 @@ class DeltaState:
         base: DeltaTable,
         version: int,
         about: Table,
-        said: dict[str, int],
+        said: dict[str, int | None],
         commits: Mapping[str, LastCommit] | None = None,
     ) -> None:
         self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
@@ -194,11 +194,15 @@ class DeltaState:
         return DeltaState(self._folder, self._base, version, about, said, commits)
 
     def _transaction(self, name: str) -> int | None:
+        """Return the newest version of an application transaction. The base is read for each name once, also by later states.
+
+        The library replays the base's log. Its entries may be cleaned up later, and its credentials expire.
+        """
         if name not in self._said:
-            found = self._base.transaction_version(name)
-            if found is None:
-                return None
-            self._said[name] = found
+            try:
+                self._said[name] = self._base.transaction_version(name)
+            except (DeltaError, OSError, ValueError) as error:
+                raise _unreadable(self._folder, error) from error
         return self._said[name]
 
     def pointer(self, pipeline: str) -> Pointer | None:
@@ -291,7 +295,7 @@ def load(folder: Folder) -> DeltaState | None:
             protocol.reader_features or (),
             protocol.writer_features or (),
         )
-        return DeltaState(folder, table, int(table.version()), about, {})
+        return DeltaState(folder, table, int(table.version()), about, {KEYED: table.transaction_version(KEYED)})
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:

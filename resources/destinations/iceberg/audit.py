@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from resources.duckdb_engine.expressions import Evaluator
 
 __all__ = ["Audit", "added", "branch_of"]
 
+_PASSED = ":passed:"  # with the pipeline's name, beside the pointers: expressions by their hash, and a commit's number
 _COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 
 
@@ -43,6 +46,23 @@ class Audit:
         for name, text in checks.items():
             check(text, f"into.audit.{name}")
         self._checks = dict(checks)
+
+    def noted(self, pointers: Mapping[str, str], pipeline: str, seq: int) -> dict[str, str]:
+        """Return the pointers with the expressions that each batch of the pipeline passed, and since which commit.
+
+        Args:
+            pointers: of the snapshot before.
+            pipeline: the pipeline that commits rows.
+            seq: number of its commit, whose rows pass all checks before they are published.
+        """
+        before, others = _passed(pointers, pipeline), {key: said for key, said in pointers.items() if key != _PASSED + pipeline}
+        now = {_hash(text): before.get(_hash(text), seq) for text in self._checks.values()}
+        return {**others, _PASSED + pipeline: json.dumps(now)} if now else others
+
+    def since(self, pointers: Mapping[str, str], pipeline: str) -> dict[str, int]:
+        """Return by name the commit since which each batch of the pipeline passed a check; see `Auditing.passed_since`."""
+        found = _passed(pointers, pipeline)
+        return {name: found[_hash(text)] for name, text in self._checks.items() if _hash(text) in found}
 
     def failures(self, table: Table, snapshot: int, paths: Collection[str]) -> Mapping[str, str]:
         """Check the rows of these files as the snapshot's readers find them; return failed checks by name, with the reason.
@@ -76,6 +96,14 @@ class Audit:
                     first[name] = first[name] or _where(block.slice(at, 1), reasons.get(at))
             rows += block.num_rows
         return rows, {name: f"{count} of {rows} rows fail{first[name]}" for name, count in failed.items() if count}, unfit
+
+
+def _passed(pointers: Mapping[str, str], pipeline: str) -> dict[str, int]:
+    return dict(json.loads(pointers.get(_PASSED + pipeline) or "{}"))
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def added(table: Table, snapshot: Snapshot) -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from kpipe.interfaces import Audited
+from kpipe.batch_audit import Audited
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.table import IcebergLake
 from resources.destinations.lakehouse.destination import LakeDestination
@@ -26,6 +27,11 @@ class AuditedDestination(LakeDestination):
         """Check the unpublished rows again; see `Auditing`."""
         state, found = self._branch()
         return self.lake.audited(state, self.pipeline, found) if found is not None else None
+
+    def passed_since(self) -> Mapping[str, int]:
+        """Return by name the commit since which each batch passed a check; see `Auditing`."""
+        state, _ = self._look()
+        return self.lake.passed_since(state, self.pipeline) if isinstance(state, IcebergState) else {}
 
     def _branch(self) -> tuple[Any, Any]:
         """Return the table and the branch's snapshot; no snapshot if the ledger is past it: the next batch replaces it."""

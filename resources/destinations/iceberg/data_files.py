@@ -24,6 +24,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Transaction
 
 from kpipe.errors import DestinationError, SchemaConflict
+from resources.destinations.iceberg.new_names import complete_mapping
 from resources.destinations.iceberg.partitions import record_of
 from resources.destinations.iceberg.position_deletes import Deletes, Upsert, data_file
 from resources.destinations.iceberg.replaced_files import Emptied, Removal
@@ -54,7 +55,7 @@ def append(
         branch: branch of the snapshot.
 
     Raises:
-        SchemaConflict: a partition value is outside of years 1 to 9999.
+        SchemaConflict: a partition value is outside of years 1 to 9999, or a column's name is that of an earlier one.
         Overtaken: a file is missing.
     """
     name_columns(change)
@@ -87,10 +88,14 @@ def _opened(folder: Folder, name: str) -> BinaryIO:
 
 
 def name_columns(change: Transaction) -> None:
-    """Map names of columns to field ids, unless the table does: the files' columns have names but no field ids."""
-    if change.table_metadata.name_mapping() is None:
-        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
-        change.set_properties({"schema.name-mapping.default": mapping})
+    """Map the names of all columns to field ids: the files' columns have names but no field ids.
+
+    Raises:
+        SchemaConflict: see `complete_mapping`.
+    """
+    known, mapping = change.table_metadata.name_mapping(), complete_mapping(change.table_metadata, "the Iceberg table")
+    if known is None or known.root != mapping.root:
+        change.set_properties({"schema.name-mapping.default": mapping.model_dump_json()})
 
 
 def data_entry(change: Transaction, file: Brought, place: str, parquet: pq.ParquetFile) -> DataFile:

@@ -10,15 +10,15 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from resources.destinations.lakehouse.folder import Folder, LocalFolder
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.durable_files import make_folder, sync
 
 __all__ = ["DurableFileIO", "file_io", "local"]
 
-# Settings of an object store: kpipe's names and pyiceberg's.
+# Credentials of an object store: kpipe's names and pyiceberg's.
 _S3 = {
-    "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
-    "secret_access_key": "s3.secret-access-key", "session_token": "s3.session-token",
+    "access.key.id": "s3.access-key-id", "secret.access.key": "s3.secret-access-key", "session.token": "s3.session-token",
 }  # fmt: skip
 
 
@@ -92,7 +92,10 @@ class DurableFileIO(PyArrowFileIO):
 
 def file_io(folder: Folder) -> PyArrowFileIO:
     """Return pyiceberg's file access for a local folder or an object store."""
-    if not isinstance(folder, LocalFolder):
-        options = {name.removeprefix("aws_"): value for name, value in (folder.options() or {}).items()}
-        return PyArrowFileIO({_S3[name]: value for name, value in options.items() if name in _S3})
-    return DurableFileIO()
+    if not isinstance(folder, BucketFolder):
+        return DurableFileIO()
+    access = folder.store.access()
+    given: dict[str, str] = {_S3[name]: value for name, value in access.secrets}
+    if access.endpoint:
+        given["s3.endpoint"] = access.endpoint
+    return PyArrowFileIO({"s3.region": access.region, **given})

@@ -1,4 +1,4 @@
-"""Check names of new columns: older files contain names and no field ids, so a name that comes back shows old values.
+"""Map names of columns to field ids: kpipe's files contain names and no field ids, so a name that comes back shows old values.
 
 Libraries give a name in `schema.name-mapping.default` to the newest column (spec, "Column Projection"; pyiceberg 0.12 does the
 same). Only a column that main never had may come back: kpipe added it to an audit branch, and the batch was not published.
@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.name_mapping import MappedField
+from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from kpipe.errors import SchemaConflict
 from resources.type_compatibility import Path
 
-__all__ = ["check_new_names", "published", "unpublished"]
+__all__ = ["check_new_names", "complete_mapping", "published", "unpublished"]
 
 _KEY = "kpipe.unpublished."  # prefix of table properties; one for each pipeline, as only its own runs replace its branch
 
@@ -29,10 +29,10 @@ def check_new_names(table: Table, added: Sequence[Path], where: str) -> None:
     Raises:
         SchemaConflict: there is such a column or field.
     """
-    known, properties = table.metadata.name_mapping(), table.metadata.properties
+    known = table.metadata.name_mapping()
     if known is None or not added:
         return
-    never = {number for name, text in properties.items() if name.startswith(_KEY) for number in json.loads(text)}
+    never = _never_published(table.metadata)
     for path in added:
         fields = known.root
         for name in path[:-1]:
@@ -43,6 +43,46 @@ def check_new_names(table: Table, added: Sequence[Path], where: str) -> None:
                 f"{where}: column {column}: another program has renamed or dropped it, and older files still contain its values",
                 "load the records' member into another column (format.mapping), or set schema: ignore",
             )
+
+
+def complete_mapping(meta: TableMetadata, where: str) -> NameMapping:
+    """Return the table's name mapping with the names of all current columns and their fields; earlier names stay.
+
+    Not every program that adds a column adds its name: readers of the next files would fail, or show NULL.
+
+    Raises:
+        SchemaConflict: a name is that of a column that another program renamed or dropped.
+    """
+    known, wanted = meta.name_mapping(), meta.schema().name_mapping
+    return wanted if known is None else NameMapping(root=_merged(known.root, wanted.root, _never_published(meta), where))
+
+
+def _merged(
+    known: Sequence[MappedField], wanted: Sequence[MappedField], never: Collection[int], where: str, path: Path = ()
+) -> list[MappedField]:
+    fields = list(known)
+    for field in wanted:
+        (name,) = field.names
+        for at, other in enumerate(fields):
+            if name in other.names and other.field_id != field.field_id:
+                if other.field_id not in never:
+                    raise SchemaConflict(
+                        f"{where}: column {'.'.join((*path, name))}: schema.name-mapping.default maps this name to another"
+                        " column, which was renamed or dropped, and older files still contain its values",
+                        "rename the column that was added",
+                    )
+                fields[at] = other.model_copy(update={"names": [old for old in other.names if old != name]})
+        at = next((at for at, other in enumerate(fields) if other.field_id == field.field_id), len(fields))
+        earlier = fields[at] if at < len(fields) else field
+        names = [*earlier.names, *(() if name in earlier.names else (name,))]
+        inner = _merged(earlier.fields, field.fields, never, where, (*path, name))
+        fields[at : at + 1] = [earlier.model_copy(update={"names": names, "fields": inner})]
+    return [field for field in fields if field.names]
+
+
+def _never_published(meta: TableMetadata) -> set[int]:
+    """Return the ids of columns that main never had."""
+    return {number for name, text in meta.properties.items() if name.startswith(_KEY) for number in json.loads(text)}
 
 
 def unpublished(before: TableMetadata, after: TableMetadata, pipeline: str) -> dict[str, str]:

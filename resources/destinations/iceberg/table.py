@@ -23,15 +23,15 @@ from pyiceberg.table.update import (
 )  # fmt: skip
 
 from kpipe.batch.batch import Commit
+from kpipe.batch_audit import Audited
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import AuditFailed, DestinationError
 from kpipe.failpoints import failpoint
-from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.data_files import append, location
-from resources.destinations.iceberg.new_names import check_new_names, published, unpublished
+from resources.destinations.iceberg.new_names import check_new_names, complete_mapping, published, unpublished
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.removal import IcebergRemoval, expire
 from resources.destinations.iceberg.state import KEY, KEYED, MADE_BY, IcebergState, copied
@@ -141,6 +141,7 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         steps = widening(known, wanted if state is not None or wanted else _ALWAYS)
         if state is not None:
             check_new_names(state.table, [path for path, _ in steps], f"Iceberg {self.place}")
+            complete_mapping(state.table.metadata, f"Iceberg {self.place}")  # raises before files are written
         columns = grown(known, steps)
         has = (parts_of(state.table) or ()) if state is not None else ()
         fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())
@@ -156,6 +157,8 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
         if record.balance is not None:
             pointers[KEYED] = "true"
+        if brought:
+            pointers = (self._audit or Audit({})).noted(pointers, record.pipeline, pointer.seq)
         with sending(self._failed):
             if brought and self._audit is not None:
                 self._publish(state, schema, brought, record.pipeline, pointers)
@@ -264,6 +267,10 @@ class IcebergLake(IcebergTimeTravel, IcebergRemoval):
         rows, failed, unfit = audit.look(table, snapshot.snapshot_id, added(table, snapshot))
         failed.update({name: str(error) for name, error in unfit.items()})
         return Audited(branch_of(pipeline), str(snapshot.snapshot_id), rows, failed)
+
+    def passed_since(self, state: IcebergState, pipeline: str) -> Mapping[str, int]:
+        """Return by name the commit since which each batch of the pipeline passed a check; see `Auditing.passed_since`."""
+        return (self._audit or Audit({})).since(state.pointers, pipeline)
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
         """Return these columns of all rows as Arrow, for counting."""

@@ -92,6 +92,38 @@ def test_late_before_the_entry_the_successor_wins(place: DeltaPlace) -> None:
 # -- other hands on the table
 
 
+def test_entries_that_are_cleaned_up_while_a_destination_is_open(place: DeltaPlace) -> None:
+    """The first version that it loaded is no longer in the log after another program's checkpoint."""
+    destination = begun(place)
+    for end in (2, 4, 6):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    place.delta().create_checkpoint()
+    for version in (0, 1):
+        (place.folder / "tweets" / "_delta_log" / f"{version:020}.json").unlink()
+    destination.commit(batch(place, destination.ledger()[1], {0: 8}))
+    assert len(place.rows()) == 8 and proof(destination).ok
+
+
+def test_the_log_is_not_replayed_at_each_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    destination: Any = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    asked = list[str]()
+
+    class Counted:
+        def __init__(self, table: DeltaTable) -> None:
+            self._table = table
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(self._table, name)
+
+    state = destination.lake._last
+    monkeypatch.setattr(state, "_base", Counted(state._base))
+    for end in (4, 6):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    assert "transaction_version" not in asked and len(place.rows()) == 6
+
+
 def test_foreign_commits_between_are_gone_along_with(place: DeltaPlace) -> None:
     """A compaction, and an append of somebody else, while a commit is about to write its entry: it looks again and lands."""
     destination = loaded(place)

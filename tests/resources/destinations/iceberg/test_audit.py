@@ -18,7 +18,7 @@ from resources.destinations.iceberg import Audit, IcebergLake, SQLite
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.home import Home
 from resources.testing.conformance import Conformance
-from resources.testing.place import COLUMNS, batch
+from resources.testing.place import COLUMNS, batch, begin
 from resources.testing.state import begun, positions, proof
 from tests.resources.destinations.lake_place import IcebergPlace, RestIcebergPlace, killed
 
@@ -253,3 +253,34 @@ class TestAudited(Conformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Fine:
         return Fine(tmp_path)
+
+
+def test_since_when_batches_have_passed_an_expression(place: AuditedPlace) -> None:
+    """Of each pipeline by itself: its other writers, a changed expression, and batches without checks are told apart."""
+
+    def passed(pipeline: str, **checks: str) -> Mapping[str, int]:
+        place.checks = checks
+        state = place.lake().load()
+        assert state is not None
+        return place.lake().passed_since(state, pipeline)
+
+    def load(pipeline: str, end: int, **checks: str) -> None:
+        place.checks = checks
+        destination = place.open(pipeline)
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+
+    small, texts = "id < 1000", "text LIKE 't%'"
+    begun(place)
+    assert passed("tweets", small=small) == {}
+    load("tweets", 2, small=small)
+    load("tweets", 4, small=small, texts=texts)
+    assert passed("tweets", renamed=small, texts=texts, other="id < 999") == {"renamed": 2, "texts": 3}
+    other = place.open("more")
+    other.commit(begin("more", [0]))
+    assert passed("tweets", small=small) == {"small": 2} and passed("more", small=small) == {}
+    load("tweets", 6, texts=texts)
+    load("tweets", 8, small=small, texts=texts)
+    assert passed("tweets", small=small, texts=texts) == {"small": 5, "texts": 3}
+    load("tweets", 10)
+    assert passed("tweets", small=small, texts=texts) == {}
+    assert proof(place.open()).ok

@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as PyIcebergSchema
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
@@ -115,6 +116,40 @@ def test_a_dropped_column_does_not_come_back_after_its_snapshots_have_expired(pl
     with pytest.raises(SchemaConflict, match="column x: another program has renamed or dropped it"):
         destination.commit(batch(place, destination.ledger()[1], {0: 8}, wide, {**old, "x": 999}))
     assert len(place.rows()) == 6 and proof(place.open()).ok
+
+
+def add_fields(place: IcebergPlace, *fields: NestedField) -> None:
+    """As a program does that does not edit the name mapping."""
+    table = place.iceberg()
+    number = 1 + max(schema.schema_id for schema in table.metadata.schemas)
+    schema = PyIcebergSchema(*table.schema().fields, *fields, schema_id=number)
+    table.catalog.commit_table(table, (), (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=number)))
+
+
+def test_a_column_that_another_program_added_without_its_name(place: IcebergPlace) -> None:
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    inner = StructType(NestedField(101, "a", LongType(), required=False))
+    add_fields(place, NestedField(100, "discount", LongType(), required=False), NestedField(102, "s", inner, required=False))
+    wide = Columns((*COLUMNS.items, ("discount", BIGINT), ("s", Struct((("a", BIGINT),)))))
+    values = {"id": 1, "text": "x", "discount": 5, "s": {"a": 7}}
+    destination.commit(batch(place, destination.ledger()[1], {0: 4}, columns=wide, values=values))
+    assert [(row["discount"], row["s"]) for row in place.rows()] == [(None, None)] * 2 + [(5, {"a": 7})] * 2
+    assert proof(place.open()).ok
+    made = place.iceberg().metadata.name_mapping()
+    destination.commit(batch(place, destination.ledger()[1], {0: 5}))  # without the column, and nothing is left to change
+    assert len(place.rows()) == 5 and place.iceberg().metadata.name_mapping() == made
+
+
+def test_a_column_that_another_program_added_with_the_name_of_an_earlier_one(place: IcebergPlace) -> None:
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    with place.iceberg().update_schema() as update:
+        update.rename_column("text", "note")
+    add_fields(place, NestedField(100, "text", StringType(), required=False))
+    with pytest.raises(SchemaConflict, match=r"column text: schema\.name-mapping\.default maps this name to another column"):
+        destination.commit(batch(place, destination.ledger()[1], {0: 4}))
+    assert positions(destination)[0] == 2
 
 
 def expire_all_but_the_current(place: IcebergPlace) -> None:
