@@ -7,6 +7,7 @@ SingleStore. Statements default to MySQL's dialect, and DUCKDB('...') contains a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kpipe.expressions import duckdb_dialect
 from kpipe.expressions.mysql.columns import Resolve
@@ -14,7 +15,7 @@ from kpipe.expressions.mysql.compiler import check, columns_of, compiled, duckdb
 from kpipe.expressions.mysql.syntax import tree
 from kpipe.expressions.mysql.values import Value, boolean, number, text, time
 from kpipe.expressions.quoting import quoted
-from kpipe.expressions.tokens import words
+from kpipe.expressions.tokens import Word, words
 
 __all__ = [
     "body_of", "checked", "is_mysql", "names_of", "of_mysql", "read_expression", "requalified", "to_duckdb", "write_expression",
@@ -91,7 +92,7 @@ def requalified(written: str, table: str, renamed: str) -> str:
     if table.lower() == "excluded":  # excluded.column is the new row's value, whatever the table's name
         return written
     names = {"name": 0, "backticked": 1} if is_mysql(written) else {"name": 0, "backticked": 1, "quoted": 1}
-    tokens = list(tree.words(written) if is_mysql(written) else words(written))
+    tokens: Sequence[Word | tree.Word] = tree.words(written) if is_mysql(written) else list(words(written))
     done, copied = "", 0
     for at, (word, sign, column) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
         if sign.text != "." or not {word.kind, column.kind} <= names.keys() or (at and tokens[at - 1].text == "."):
