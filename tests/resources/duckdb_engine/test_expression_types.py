@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from kpipe.schema.columns import Columns, parse_type
+from resources.destinations.sql.merge.conflict_expressions import assignments, folded
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.expressions import Assigned, Evaluator
+from resources.duckdb_engine.sandbox import closed
 from tests.cases import each_case
 
 USER = "STRUCT(id BIGINT, tag JSON)"
@@ -147,3 +149,15 @@ def test_a_condition_keeps_bytes_that_are_not_text() -> None:
     where = "mysql: value NOT LIKE 'heartbeat%'"
     held, reasons = Evaluator(Columns.of({"value": "BLOB"}), where, ()).holds(block)
     assert (held.tolist(), reasons) == ([True, False, True, False], {})
+
+
+def test_an_update_converts_bytes_and_texts_by_utf8() -> None:
+    """DuckDB's casts between both would escape bytes, and reject letters that are not ASCII."""
+    known = Columns.of({"name": "VARCHAR", "body": "BLOB"})
+    update = {"name": "mysql: VALUES(body)", "body": "mysql: CONCAT(name, VALUES(name))"}
+    later = folded(known, assignments(update, known.names(), (), known, "t").values, "nth")
+    rows = "SELECT * FROM (VALUES (0, 'é', ''::BLOB), (1, 'ü', encode('日本'))) AS x(nth, name, body)"
+    found = closed((), ()).execute(
+        f"SELECT ({later}) FROM (SELECT nth, struct_pack(name := name, body := body) AS v FROM ({rows}))"
+    )
+    assert found.fetchone() == ({"name": "日本", "body": "éü".encode()},)
