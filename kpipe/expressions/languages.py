@@ -13,14 +13,17 @@ from kpipe.expressions import duckdb_dialect
 from kpipe.expressions.mysql.columns import Resolve
 from kpipe.expressions.mysql.compiler import check, columns_of, compiled, duckdb_text
 from kpipe.expressions.mysql.syntax import tree
-from kpipe.expressions.mysql.values import Value, boolean, number, text, time
+from kpipe.expressions.mysql.values import Value, boolean, bytes_of, number, text, time
 from kpipe.expressions.quoting import quoted
 from kpipe.expressions.tokens import Word, words
 
 __all__ = [
-    "body_of", "checked", "is_mysql", "names_of", "of_mysql", "read_expression", "requalified", "to_duckdb", "write_expression",
+    "CONDITION", "body_of", "checked", "is_mysql", "names_of", "of_mysql", "read_expression", "requalified", "to_duckdb",
+    "write_expression",
 ]  # fmt: skip
 
+#: As a target type: whether a record is kept. In MySQL, a text is true if the number at its start is not 0.
+CONDITION = "condition"
 _MYSQL = re.compile(r"\s*mysql:", re.IGNORECASE)
 
 
@@ -103,30 +106,37 @@ def requalified(written: str, table: str, renamed: str) -> str:
     return done + written[copied:]
 
 
-def to_duckdb(written: str, resolve: Resolve, wanted: str = "") -> str:
+def to_duckdb(written: str, resolve: Resolve, wanted: str = "", coerced: bool = True) -> str:
     """Return the expression as DuckDB's SQL.
 
     Args:
         written: the expression, in either dialect.
         resolve: returns the value of a column; only MySQL's dialect needs it.
-        wanted: type of the target column; `BOOLEAN` also for a condition; empty: unknown.
+        wanted: type of the target column; `CONDITION`; empty: unknown.
+        coerced: whether the caller converts bytes to texts, and checks them; otherwise DuckDB casts, which would escape them.
 
     Raises:
         Untranslated: as `checked`.
     """
     if not is_mysql(written):
         return duckdb_dialect.to_duckdb(written)
-    return _fitting(compiled(body_of(written), resolve), wanted).sql
+    return _fitting(compiled(body_of(written), resolve), wanted, coerced).sql
 
 
-def _fitting(value: Value, wanted: str) -> Value:
+def _fitting(value: Value, wanted: str, coerced: bool) -> Value:
     """Convert a MySQL value to the target type: its booleans are 1 and 0, its bit and byte literals are texts."""
+    if wanted == CONDITION:
+        return boolean(value)
     if wanted == "BOOLEAN":
         return boolean(value) if value.kind != "text" or value.literal is not None else value
     if value.kind == "bool" and wanted:
         return number(value)
     if value.kind == "span":  # MySQL's TIME reaches ±838:59:59, DuckDB's only one day
         return time(value) if wanted == "TIME" else text(value) if wanted in ("", "VARCHAR") else number(value)
-    if wanted == "VARCHAR" and (value.kind in ("json", "blob", "double", "decimal") or value.digits is not None):
+    if value.kind == "blob":
+        return value if wanted in ("", "BLOB") or (wanted == "VARCHAR" and coerced) else text(value)
+    if wanted == "BLOB" and not coerced:
+        return Value(bytes_of(value), "blob")
+    if wanted == "VARCHAR" and (value.kind in ("json", "double", "decimal") or value.digits is not None):
         return text(value)  # DuckDB prints 8.0 for 8, .25 for 0.25, and no zeros at the end of a declared fraction of a second
     return value

@@ -96,7 +96,8 @@ _own = threading.local()
 def _engine() -> duckdb.DuckDBPyConnection:
     """Return this thread's engine: several pipelines may use the module in one process."""
     if not hasattr(_own, "engine"):
-        _own.engine = closed((), (), settings=("threads = 1",))  # one thread keeps the order
+        # One thread keeps the order; texts of a block may exceed 2 GiB.
+        _own.engine = closed((), (), settings=("threads = 1", "arrow_large_buffer_size = true"))
     engine: duckdb.DuckDBPyConnection = _own.engine
     return engine
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.json_text import contains
-from kpipe.expressions.languages import is_mysql, to_duckdb
+from kpipe.expressions.languages import CONDITION, is_mysql, to_duckdb
 from kpipe.expressions.mysql.columns import of_columns
 from kpipe.schema.columns import VARCHAR, Columns, Scalar, Type, parse_type
 from resources.duckdb_engine import in_memory
@@ -63,7 +63,7 @@ class Evaluator:
 
     def __init__(self, inputs: Columns, where: str, assigned: Sequence[Assigned]) -> None:
         self.inputs = inputs
-        self._where = self._duckdb("where", where, "BOOLEAN") if where else ""
+        self._where = self._duckdb("where", where, CONDITION) if where else ""
         self._texts = [self._duckdb(f"set.{item.name}", item.text, str(item.kind or "")) for item in assigned]
         self._names = [item.name for item in assigned]
         if where:
@@ -197,7 +197,7 @@ def in_duckdb(inputs: Columns, where: str, text: str, wanted: str = "") -> str:
         inputs: names and types of the columns that it reads.
         where: name of the expression in messages.
         text: the expression, in either dialect.
-        wanted: type of the result; empty: any.
+        wanted: type of the result; `CONDITION`; empty: any.
 
     Raises:
         InvalidPipeline: it is not an expression, or does not fit these types.

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
-from kpipe.expressions.mysql.values import Value, decimal, double, finite, integer, number, text, unrounded
+from kpipe.expressions.mysql.values import Value, decimal, double, finite, integer, number, reading, text, unrounded
 
 __all__ = ["ARITHMETIC", "bit_pattern", "negated", "scaled", "unscaled"]
 
@@ -230,7 +230,7 @@ def _pattern(value: Value) -> str:
         bounded = f"{top} WHEN {{0}} <= -9.223372036854775e18 THEN {2**63}"
         rounded = bind_sql(f"(CASE {bounded} ELSE CAST(round({{0}}) AS HUGEINT) END)".format, whole.sql)
         if value.kind in _TEXTS:  # digits alone are an integer
-            digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n]*([+-]?[0-9]+)(?:[^0-9.eE]|$)', 1)"
+            digits = f"regexp_extract({reading(value)}, '^[ \\t\\n]*([+-]?[0-9]+)(?:[^0-9.eE]|$)', 1)"
             tried = ", ".join(f"CAST(TRY_CAST({digits} AS {name}) AS HUGEINT)" for name in ("UBIGINT", "BIGINT"))
             rounded = f"coalesce({tried}, {rounded})"
     else:

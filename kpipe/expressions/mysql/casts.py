@@ -13,7 +13,20 @@ from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.json.json_casts import as_document, out_of_document
 from kpipe.expressions.mysql.moments import LAST
 from kpipe.expressions.mysql.printing import numeral
-from kpipe.expressions.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
+from kpipe.expressions.mysql.values import (
+    Value,
+    boolean,
+    bytes_of,
+    converted,
+    date,
+    datetime,
+    double,
+    integer,
+    number,
+    reading,
+    span,
+    unrounded,
+)
 
 __all__ = ["cast", "returned", "whole_number"]
 
@@ -53,11 +66,11 @@ def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) 
     if plain == "FLOAT":
         raise Untranslated("a cast to FLOAT is not supported: it would print different digits", f"write {_instead('DOUBLE')}")
     if name in _TEXTS:
-        said = text(value)
+        said = converted(value)
         written = said.literal if value.kind == "text" else None  # 007 prints as 7
         return Value(f"left({said.sql}, {min(sizes[0], _FAR)})", "text") if sizes else Value(said.sql, "text", literal=written)
     if name in _BYTES:
-        made = value.sql if value.kind == "blob" else f"encode({text(value).sql})"
+        made = bytes_of(value)
         return Value(_filled(made, min(sizes[0], _FAR), name == "BINARY") if sizes else made, "blob")
     if name == "DATE":
         return date(value)
@@ -123,7 +136,7 @@ def whole_number(value: Value) -> Value:
     # 21 digits exceed 64 bits, so further ones change nothing.
     digits = "regexp_extract({0}, '^[ \\t\\n\\v\\f\\r]*([+-]?0*[0-9]{{1,21}})', 1)"
     whole = f"(CASE WHEN {{0}} IS NOT NULL THEN coalesce(TRY_CAST({digits} AS HUGEINT), 0) END)"
-    return Value(bind_sql(whole.format, text(value).sql), "decimal", 38)
+    return Value(bind_sql(whole.format, reading(value)), "decimal", 38)
 
 
 def _signed(value: Value) -> Value:

@@ -12,6 +12,7 @@ from kpipe.expressions.mysql.binding import repeating
 from kpipe.expressions.mysql.byte_operators import byte_bits, flipped, is_bytes, on_bytes
 from kpipe.expressions.mysql.casts import cast, returned
 from kpipe.expressions.mysql.columns import Resolve, column_name, of_column, of_columns
+from kpipe.expressions.mysql.common_types import combined
 from kpipe.expressions.mysql.function_list import called
 from kpipe.expressions.mysql.json.json_paths import arrow, member, plain_member
 from kpipe.expressions.mysql.literal_values import LITERALS
@@ -21,7 +22,7 @@ from kpipe.expressions.mysql.rows import unrowed
 from kpipe.expressions.mysql.syntax.parser import parse
 from kpipe.expressions.mysql.syntax.tree import Node, refused
 from kpipe.expressions.mysql.times.intervals import moved
-from kpipe.expressions.mysql.values import NULL, Value, boolean, combined, quoted, text  # fmt: skip
+from kpipe.expressions.mysql.values import NULL, Value, boolean, converted, quoted, text  # fmt: skip
 from kpipe.schema.columns import Columns
 
 __all__ = ["check", "columns_of", "compiled", "computed", "duckdb_text"]
@@ -283,7 +284,7 @@ class _Compiler:
     def _using(self, node: Node) -> Value:
         if node.value.lower() not in ("utf8", "utf8mb3", "utf8mb4"):
             raise refused(f"character set {node.value} is not supported", "texts are UTF-8", node.start, node.end)
-        return text(self.of(node.args[0])) if node.args else Value("''", "unit")
+        return converted(self.of(node.args[0])) if node.args else Value("''", "unit")
 
     def _cast(self, node: Node) -> Value:
         (name, sizes), sign = node.value

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.arithmetic import ARITHMETIC
 from kpipe.expressions.mysql.binding import bind_sql, is_leaf
+from kpipe.expressions.mysql.common_types import combined
 from kpipe.expressions.mysql.json.json_comparisons import comparable
 from kpipe.expressions.mysql.moments import compared_moment, span_of_text
 from kpipe.expressions.mysql.value_binding import bind
-from kpipe.expressions.mysql.values import Value, boolean, combined, datetime, double, number, span, text, unrounded
+from kpipe.expressions.mysql.values import Value, boolean, bytes_of, datetime, double, number, span, text, unrounded
 
 __all__ = ["BINARY", "between", "compared", "first_equal", "one_of"]
 
@@ -31,8 +32,7 @@ def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
     kinds = {left.kind, right.kind}
     if kinds <= {"text", "blob", "null", "json"}:
         if "blob" in kinds:  # bytes that are not UTF-8 do not sort among texts
-            one, other = (item.sql if item.kind == "blob" else f"encode({text(item).sql})" for item in (left, right))
-            return Value(one, "blob"), Value(other, "blob")
+            return Value(bytes_of(left), "blob"), Value(bytes_of(right), "blob")
         return text(left), text(right)
     if kinds <= {*_TIMES, "null", "text"} and kinds & {*_TIMES}:
         for item in (left, right):

@@ -13,7 +13,8 @@ import re
 from functools import lru_cache
 
 from kpipe.expressions.errors import Untranslated
-from kpipe.expressions.mysql.values import Value, quoted, text
+from kpipe.expressions.mysql.functions.text_arguments import asked, digits_of
+from kpipe.expressions.mysql.values import Value, as_bytes, quoted, text
 
 __all__ = ["anchored", "groups", "like", "matches", "pattern_of", "translated"]
 
@@ -54,12 +55,16 @@ def pattern_of(value: Value) -> str | None:
 def like(value: Value, pattern: Value, escape: Value) -> Value:
     """Compile `value LIKE pattern ESCAPE escape`. An escaped character matches itself, as does an escape at the end.
 
+    If one of both is binary, `_` matches one byte.
+
     Raises:
         Untranslated: the escape is not a literal of one character, or is empty.
     """
     mark = escape.literal
     if mark is None or len(mark) > 1 or escape.kind != "text":
         raise Untranslated("ESCAPE takes one character in quotes", "write LIKE pattern ESCAPE '|'")
+    if as_bytes(value, pattern):
+        return Value(f"({asked('like', *map(digits_of, (value, pattern, escape)))} = '1')", "bool")
     if pattern.kind == "text" and pattern.literal is not None:
         written = quoted(_escaped_for_like(pattern.literal, mark))
         return Value(f"({text(value).sql} LIKE {written} ESCAPE '\\')", "bool")

@@ -18,11 +18,10 @@ compared with a MariaDB server over generated values (tests/kpipe/expressions/my
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kpipe.expressions.errors import Untranslated
-from kpipe.expressions.mysql.binding import bound
+from kpipe.expressions.mysql.binding import bind_sql, bound
 from kpipe.expressions.mysql.moments import (
     moment_of_number,
     moment_of_text,
@@ -34,8 +33,8 @@ from kpipe.expressions.mysql.moments import (
 from kpipe.expressions.mysql.printing import printed
 
 __all__ = [
-    "NULL", "Value", "alike", "boolean", "combined", "common", "content", "date", "datetime", "decimal", "double", "finite",
-    "integer", "json", "number", "quoted", "span", "text", "time", "unrounded",
+    "NULL", "Value", "alike", "as_bytes", "boolean", "bytes_of", "content", "converted", "date", "datetime", "decimal", "double",
+    "finite", "integer", "json", "number", "quoted", "reading", "span", "text", "time", "unrounded",
 ]  # fmt: skip
 
 _MOST_DIGITS = 38
@@ -93,17 +92,6 @@ def unrounded(value: Value) -> Value:
     return value.exact or value
 
 
-def combined(values: list[Value], build: Callable[..., str]) -> Value:
-    """Return a choice among values in their common type; `build` combines their SQL."""
-    made = common(values)
-    if made[0].kind != "decimal" or not any(value.exact for value in values):
-        return alike(build(*(item.sql for item in made)), made[0])
-    wide = common([unrounded(value) for value in values])
-    exact = alike(build(*(item.sql for item in wide)), wide[0])
-    rounded = f"CAST({exact.sql} AS DECIMAL({made[0].precision},{made[0].scale}))"
-    return Value(rounded, "decimal", made[0].precision, made[0].scale, exact=exact)
-
-
 def finite(sql: str, digits: int | None = None) -> Value:
     """Return a computed DOUBLE. It fails at run time, as on the server, if it is out of range."""
     checked = "CASE WHEN isfinite(x) OR x IS NULL THEN x ELSE error('a DOUBLE is out of range') END"
@@ -138,7 +126,7 @@ def number(value: Value) -> Value:
         case "span":
             return Value(f"CAST(replace({text(value).sql}, ':', '') AS DECIMAL(13,6))", "decimal", 13, 6)
         case "text" | "blob":
-            digits = f"regexp_replace(regexp_extract({text(value).sql}, {quoted(_NUMBER)}, 1), '^$', '0')"
+            digits = f"regexp_replace(regexp_extract({reading(value)}, {quoted(_NUMBER)}, 1), '^$', '0')"
             most = "1.7976931348623157e308"  # the server reads larger numbers as this one
             bounded = f"CASE WHEN isinf(x) THEN sign(x) * {most} ELSE x END"
             return Value(f"list_transform([CAST({digits} AS DOUBLE)], lambda x: {bounded})[1]", "double")
@@ -170,7 +158,7 @@ def integer(value: Value) -> Value:
     Numbers are rounded half away from zero, a DOUBLE half to even. A text is read up to its first non-digit.
     """
     if value.kind in ("text", "json") or (value.kind == "blob" and value.literal is None):
-        digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n\\v\\f\\r]*([+-]?[0-9]+)', 1)"
+        digits = f"regexp_extract({reading(value)}, '^[ \\t\\n\\v\\f\\r]*([+-]?[0-9]+)', 1)"
         bounded = "greatest(least(coalesce(TRY_CAST(x AS HUGEINT), 0), 9223372036854775807), -9223372036854775808)"
         return Value(
             f"list_transform([{digits}], lambda x: CASE WHEN x IS NOT NULL THEN CAST({bounded} AS BIGINT) END)[1]", "int"
@@ -200,7 +188,7 @@ def boolean(value: Value) -> Value:
 
 
 def text(value: Value) -> Value:
-    """Return the value as MySQL prints it."""
+    """Return the value as MySQL prints it. A row with bytes that are not UTF-8 fails: NULL would be another value."""
     sql = value.sql
     match value.kind:
         case "text":
@@ -221,12 +209,49 @@ def text(value: Value) -> Value:
         case "datetime":  # a fraction of 0 is not printed
             return Value(f"regexp_replace(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), '\\.000000$', '')", "text")
         case "blob":
-            return Value(f"TRY(decode({sql}))", "text")
+            return Value(f"decode({sql})", "text")
         case "span":
             return Value(text_of_span(sql), "text")
         case "interval" | "unit":
             raise Untranslated("an interval is not a value", "write value + INTERVAL n UNIT")
     return Value(f"CAST({sql} AS VARCHAR)", "text", literal=value.literal)
+
+
+def as_bytes(*values: Value) -> bool:
+    """Return whether an operation on the values works on bytes: any of them is binary.
+
+    Beside a text that is not a literal, a literal such as 0x4D is a text, too: MySQL converts it to the text's character set.
+    """
+    beside_text = any(value.kind in ("text", "json") and value.literal is None for value in values)
+    return any(value.kind == "blob" and not (beside_text and _is_utf8_literal(value)) for value in values)
+
+
+def _is_utf8_literal(value: Value) -> bool:
+    if value.literal is None:
+        return False
+    try:
+        bytes.fromhex(value.sql.removeprefix("unhex('").removesuffix("')")).decode()
+    except ValueError:
+        return False
+    return True
+
+
+def bytes_of(value: Value) -> str:
+    """Return the value as BLOB: the bytes of its text."""
+    return value.sql if value.kind == "blob" else f"encode({text(value).sql})"
+
+
+def converted(value: Value) -> Value:
+    """Return the value as text by an explicit conversion: NULL for bytes that are not UTF-8, as in MySQL."""
+    return Value(f"TRY(decode({value.sql}))", "text") if value.kind == "blob" else text(value)
+
+
+def reading(value: Value) -> str:
+    """Return the text from which a number or a time is read: bytes that are not UTF-8 end it, as any other character."""
+    if value.kind != "blob":
+        return text(value).sql
+    escaped = "regexp_replace(CAST({0} AS VARCHAR), '^( |\\\\x0[9A-D])+', '')"  # after white space: \xFF for a byte
+    return bind_sql(f"coalesce(TRY(decode({{0}})), {escaped})".format, value.sql)
 
 
 def content(value: Value) -> Value:
@@ -251,7 +276,7 @@ def datetime(value: Value) -> Value:
             return Value("CAST(NULL AS TIMESTAMP)", "datetime")
         case "int" | "decimal" | "double" | "bool":
             return Value(moment_of_number(_exact(value)), "datetime")
-    return Value(moment_of_text(content(value).sql), "datetime")
+    return Value(moment_of_text(reading(value)), "datetime")
 
 
 def _exact(value: Value) -> str:
@@ -270,6 +295,8 @@ def span(value: Value) -> Value:
     match value.kind:
         case "span":
             return value
+        case "json":
+            return span(content(value))
         case "time":
             return Value(f"epoch_us({value.sql})", "span")
         case "null":
@@ -282,7 +309,7 @@ def span(value: Value) -> Value:
             return Value(span_of_number(_exact(value)), "span")
         case "double":
             return Value(span_of_number(f"CAST(greatest(least({value.sql}, 1e20), -1e20) AS DECIMAL(38,6))"), "span")
-    return Value(span_of_text(content(value).sql), "span")
+    return Value(span_of_text(reading(value)), "span")
 
 
 def time(value: Value) -> Value:
@@ -310,41 +337,3 @@ def json(value: Value) -> Value:
         sql = text(value).sql
         return Value(f"kpipe_json_document('document', [{sql}])", "json")
     return Value(f"to_json({value.sql})", "json")
-
-
-def common(values: list[Value]) -> list[Value]:
-    """Convert the values to the one type that MySQL uses for COALESCE, CASE and IF."""
-    kinds = {value.kind for value in values} - {"null"}
-    if "datetime" in kinds and len({value.digits for value in values}) > 1:
-        values = [replace(value, digits=None) if value.kind == "datetime" else value for value in values]
-    if not kinds or (len(kinds) == 1 and kinds <= {"text", "bool", "date", "datetime", "time", "span", "json", "blob"}):
-        kind = next(iter(kinds), "text")
-        return [Value(_typed_null(kind), kind) if value.kind == "null" else value for value in values]
-    if kinds <= {"bool", "int"}:
-        made = [number(value) for value in values]
-        return [replace(value, precision=max(item.precision for item in made), literal=None) for value in made]
-    if kinds <= {"bool", "int", "decimal"}:
-        made = [number(value) for value in values]
-        if all(value.unsigned or value.kind == "null" for value in values):
-            return [
-                replace(value, literal=None) if value.unsigned else Value("CAST(NULL AS DECIMAL(20,0))", "decimal", 20)
-                for value in made
-            ]
-        scale = max(value.scale for value in made)
-        whole = max(value.precision - value.scale for value in made)
-        return [decimal(value, min(whole + scale, _MOST_DIGITS), scale) for value in made]
-    if kinds <= {"bool", "int", "decimal", "double"}:
-        places = [0 if value.kind == "null" else double(value).digits for value in values]
-        most = None if None in places else max(item for item in places if item is not None)
-        return [replace(double(value), digits=most, single=all(item.single for item in values)) for value in values]
-    if kinds <= {"date", "datetime", "time"}:
-        return [datetime(value) for value in values]
-    if kinds <= {"time", "span"}:
-        return [span(value) for value in values]
-    return [text(value) for value in values]
-
-
-def _typed_null(kind: str) -> str:
-    types = {"text": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN", "int": "BIGINT", "date": "DATE", "datetime": "TIMESTAMP",
-             "time": "TIME", "span": "BIGINT", "json": "JSON", "blob": "BLOB"}  # fmt: skip
-    return f"CAST(NULL AS {types[kind]})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class Images:
         self._fittings: OrderedDict[int, tuple[Plan, Fitting]] = OrderedDict()
         named = [(name, item) for name, item in columns if name.lower() in self._declared]
         self._typed = Columns(tuple(named))
+        self._folded = frozenset((*self._declared, *(name.lower() for name in columns.names())))
         self._json = JsonDecoder(columns.without(self._declared))
 
     def table(self, rows: Sequence[tuple[int, Image]], count: int) -> Decoded:
@@ -137,15 +139,22 @@ class Images:
         return self._good(table, np.asarray(held, np.int64), flags, bad, fitting.every if values else Columns())
 
     def _plain(self, group: _Rows) -> tuple[pa.Table, np.ndarray[Any, Any], dict[int, str], Columns]:
-        """Convert images without a schema: as JSON, but for the declared types."""
+        """Convert images without a schema: as JSON, but for the declared types.
+
+        A schema cannot have two names that differ by case only; here each image is checked.
+        """
         texts, bad = list[bytes](), dict[int, str]()
         flags = list[str | None]()
         typed: dict[str, list[Any]] = {name: [] for name in self._declared}
         spelled: dict[str, str] = {}
         for index, image in enumerate(group.images):
-            kept, rest = self._kept(image.values), dict[str, Any]()
+            twin = _twin(tuple(image.values), self._folded)
+            if twin is not None:
+                bad[index] = f"member {twin[:40]} differs from a column by case only"
+            values = image.values if twin is None else {}
+            kept, rest = self._kept(values), dict[str, Any]()
             found = dict.fromkeys(typed)
-            for name, item in image.values.items():
+            for name, item in values.items():
                 if name.lower() not in typed:
                     rest[name] = None if name in kept else item
                     continue
@@ -197,3 +206,15 @@ class Images:
             if len(self._fittings) > _MOST_PLANS:
                 self._fittings.popitem(last=False)
         return found[1]
+
+
+@lru_cache(maxsize=256)
+def _twin(names: tuple[str, ...], columns: frozenset[str]) -> str | None:
+    """Return a name that differs by case only from an earlier one, if a column has it; None: each column has one member."""
+    seen = set[str]()
+    for name in names:
+        folded = name.lower()
+        if folded in seen and folded in columns:
+            return name
+        seen.add(folded)
+    return None

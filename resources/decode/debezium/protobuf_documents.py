@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from kpipe.definition.formats import Format
+from kpipe.schema.columns import INSTANT, VARCHAR
 from resources.decode import confluent_wire
 from resources.decode.block import Payloads
+from resources.decode.debezium.semantic_types import semantic
 from resources.decode.json.rows import Reject
 from resources.decode.payload_schemas import Unfit
 from resources.decode.protobuf import message_plan as steps
@@ -34,6 +37,9 @@ _TYPES = {
 }  # fmt: skip
 _DECIMAL, _VARIABLE = "confluent.type.Decimal", "io.debezium.data.VariableScaleDecimal"
 _Convert = Callable[[Any], Any]
+_MOMENT, _INSTANT = "io.debezium.time.MicroTimestamp", "io.debezium.time.ZonedTimestamp"
+_MOMENTS = ("TIMESTAMP", str(INSTANT))
+_EPOCH = datetime(1970, 1, 1)
 
 
 class ProtobufMessages(Generic[Made]):
@@ -85,11 +91,13 @@ class _Type(Generic[Made]):
         found = plan(files.named(name))
         self._reader, self._messages = Reader(found), found.messages
         self._types = {name.lower(): text for name, text in kind.types.items()}
+        #: Messages around a column.
+        self._images = ((),) if not rows or kind.envelope == "flat" else (("before",), ("after",))
         self._leaves: Leaves = self._reader.leaves()
         root = found.messages[0]
         if rows:
             self._check(root, kind)
-        schema, self._convert = self._struct(root, (), 0)
+        schema, self._convert = self._struct(root, ())
         self.made = make(schema)
 
     def read(self, datum: bytes) -> Any:
@@ -114,11 +122,11 @@ class _Type(Generic[Made]):
                 " set optional.for.nullables=true for the converter"
             )
 
-    def _struct(self, message: Message, path: tuple[str | None, ...], depth: int) -> tuple[dict[str, Any], _Convert]:
+    def _struct(self, message: Message, path: tuple[str | None, ...]) -> tuple[dict[str, Any], _Convert]:
         fields, converts = [], list[tuple[str, _Convert]]()
         for item in message.fields:
             below = (*path, item.name)
-            schema, convert = self._field(item, below, depth)
+            schema, convert = self._field(item, below)
             fields.append({**schema, "field": item.name})
             converts.append((item.name, convert))
 
@@ -128,36 +136,64 @@ class _Type(Generic[Made]):
 
         return {"type": "struct", "fields": fields}, members
 
-    def _field(self, item: Field, path: tuple[str | None, ...], depth: int) -> tuple[dict[str, Any], _Convert]:
+    def _field(self, item: Field, path: tuple[str | None, ...]) -> tuple[dict[str, Any], _Convert]:
+        declared = self._types.get(item.name.lower(), "") if path[:-1] in self._images else ""
         if item.repeated and item.op != steps.MAP:
-            schema, convert = self._one(item, (*path, None), depth, "")
+            if declared:
+                raise _misdeclared(item, "a list", declared)
+            schema, convert = self._one(item, (*path, None), "")
             return {"type": "array", "items": schema}, lambda values: [convert(value) for value in values]
-        return self._one(item, path, depth, self._types.get(item.name.lower(), "") if depth < 2 else "")
+        return self._one(item, path, declared)
 
-    def _one(self, item: Field, path: tuple[str | None, ...], depth: int, declared: str) -> tuple[dict[str, Any], _Convert]:
+    def _one(self, item: Field, path: tuple[str | None, ...], declared: str) -> tuple[dict[str, Any], _Convert]:
         """Return the schema of a single value, and its conversion.
 
         Args:
             item: the field.
             path: names of the fields down to it; None for the items of a list.
-            depth: number of messages around it.
             declared: its semantic type in `format.types`; empty: none.
+
+        Raises:
+            Reject: the type is declared for a message that has another type of its own.
         """
-        named = {"name": declared} if declared else {}
         if item.op in (steps.MAP, steps.SPAN):
+            if declared:
+                raise _misdeclared(item, "a map" if item.op == steps.MAP else f"a {self._messages[item.inner].name}", declared)
             leaf = self._leaves[path]
             return {"type": "struct", "fields": []}, lambda value: json.loads(leaf(value))
-        if item.op == steps.TIMESTAMP:
-            return {"type": "int64", "name": declared or "io.debezium.time.MicroTimestamp"}, lambda value: value
+        if item.op == steps.TIMESTAMP:  # microseconds, whatever the unit of the declared type
+            if declared and _type_of(declared) not in _MOMENTS:
+                raise _misdeclared(item, "a google.protobuf.Timestamp", declared)
+            if declared and _type_of(declared) == str(INSTANT):
+                return {"type": "string", "name": _INSTANT}, _zoned
+            return {"type": "int64", "name": _MOMENT}, lambda value: value
         if item.op == steps.DURATION:
-            return {"type": "string", **named}, lambda value: f"{value:f}"
+            if declared and _type_of(declared) != str(VARCHAR):
+                raise _misdeclared(item, "a google.protobuf.Duration", declared)
+            return {"type": "string"}, lambda value: f"{value:f}"
         if item.op == steps.MESSAGE:
             inner = self._messages[item.inner]
             if inner.name == _DECIMAL:
                 return {"type": "struct", "name": declared or _VARIABLE}, _unscaled(declared) if declared else _variable
-            return self._struct(inner, path, depth + 1)
-        made = {"type": _TYPES[str(item.kind)], **named}
+            if declared:
+                raise _misdeclared(item, f"a {inner.name}", declared)
+            return self._struct(inner, path)
+        made = {"type": _TYPES[str(item.kind)], **({"name": declared} if declared else {})}
         return made, _base64 if made["type"] == "bytes" else lambda value: value
+
+
+def _type_of(declared: str) -> str:
+    """Return the column type of a semantic type; `Images` has checked the name."""
+    found = semantic(declared, {})
+    return str(found[0]) if found is not None else ""
+
+
+def _misdeclared(item: Field, what: str, declared: str) -> Reject:
+    return Reject(f"its schema cannot be used: field {item.name[:40]} is {what}, not {declared}: remove it from format.types")
+
+
+def _zoned(value: int) -> str:
+    return f"{(_EPOCH + timedelta(microseconds=value)).isoformat()}Z"
 
 
 def _base64(value: bytes) -> str:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
-from kpipe.expressions.mysql.functions.byte_operations import NAME
-from kpipe.expressions.mysql.functions.text_arguments import bytes_of
-from kpipe.expressions.mysql.values import Value, boolean, text
+from kpipe.expressions.mysql.functions.text_arguments import asked, digits_of
+from kpipe.expressions.mysql.values import Value, boolean, reading, text
 
 __all__ = ["FUNCTIONS"]
 
@@ -18,16 +17,8 @@ _UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]
 _FORMS = rf"^([0-9a-fA-F]{{32}}|{_UUID}|\{{{_UUID}\}})$"
 
 
-def _asked(operation: str, sql: str) -> str:
-    return f"{NAME}('{operation}', CAST([{sql}] AS VARCHAR[]))"
-
-
-def _digits(value: Value) -> str:
-    return f"hex({bytes_of(value)})"
-
-
 def _address(value: Value) -> str:
-    return _asked("address", text(value).sql)
+    return asked("address", reading(value))
 
 
 def _is_ipv6(value: Value) -> Value:
@@ -40,7 +31,7 @@ def _of_address(pattern: str, above: str = "") -> Function:
     def rule(value: Value) -> Value:
         if value.kind != "blob":
             return Value("false", "bool")
-        return Value(f"coalesce(regexp_extract({_digits(value)}, '^{pattern}$', 1) > '{above}', false)", "bool")
+        return Value(f"coalesce(regexp_extract({digits_of(value)}, '^{pattern}$', 1) > '{above}', false)", "bool")
 
     return Function(rule, 1)
 
@@ -48,7 +39,7 @@ def _of_address(pattern: str, above: str = "") -> Function:
 def _address_text(value: Value) -> Value:
     if value.kind != "blob":
         return Value("CAST(NULL AS VARCHAR)", "text")
-    return Value(_asked("address_text", _digits(value)), "text")
+    return Value(asked("address_text", digits_of(value)), "text")
 
 
 def _uuid_to_bin(value: Value, swapped: Value | None = None) -> Value:
@@ -67,7 +58,7 @@ def _bin_to_uuid(value: Value, swapped: Value | None = None) -> Value:
     """Compile BIN_TO_UUID, which fails at run time for other than 16 bytes."""
     moved = "substr({0}, 9, 8) || substr({0}, 5, 4) || substr({0}, 1, 4) || substr({0}, 17)"
     checked = f"CASE WHEN {{0}} IS NULL OR length({{0}}) = 32 THEN lower({{0}}) ELSE {_NO_BYTES} END"
-    digits = _swapped(bind_sql(checked.format, _digits(value)), moved, swapped)
+    digits = _swapped(bind_sql(checked.format, digits_of(value)), moved, swapped)
     return Value(f"regexp_replace({digits}, '^(.{{8}})(.{{4}})(.{{4}})(.{{4}})', '\\1-\\2-\\3-\\4-')", "text")
 
 
@@ -86,9 +77,9 @@ FUNCTIONS: dict[str, Function] = {
     "IS_IPV4_MAPPED": _of_address("0{20}(FFFF)[0-9A-F]{8}"),
     "UUID_TO_BIN": Function(_uuid_to_bin, 1, 2),
     "BIN_TO_UUID": Function(_bin_to_uuid, 1, 2),
-    "COMPRESS": Function(lambda value: Value(f"unhex({_asked('compress', _digits(value))})", "blob"), 1),
-    "UNCOMPRESS": Function(lambda value: Value(f"unhex({_asked('uncompress', _digits(value))})", "blob"), 1),
+    "COMPRESS": Function(lambda value: Value(f"unhex({asked('compress', digits_of(value))})", "blob"), 1),
+    "UNCOMPRESS": Function(lambda value: Value(f"unhex({asked('uncompress', digits_of(value))})", "blob"), 1),
     "UNCOMPRESSED_LENGTH": Function(
-        lambda value: Value(f"CAST({_asked('uncompressed_length', _digits(value))} AS BIGINT)", "int", 10), 1
+        lambda value: Value(f"CAST({asked('uncompressed_length', digits_of(value))} AS BIGINT)", "int", 10), 1
     ),
 }

@@ -1,6 +1,7 @@
-"""Convert addresses and compress bytes: DuckDB calls `call` as `kpipe_bytes`, with bytes as hexadecimal digits.
+"""Compute functions of binary strings: DuckDB calls `call` as `kpipe_bytes`, with bytes as hexadecimal digits.
 
-Sources: MySQL 8.4 manual, "Miscellaneous Functions" (INET6_ATON and its neighbours), "Encryption and Compression Functions".
+Sources: MySQL 8.4 manual, "Miscellaneous Functions" (INET6_ATON and its neighbours), "Encryption and Compression Functions",
+"String Functions and Operators".
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
 __all__ = ["NAME", "call"]
@@ -92,10 +94,79 @@ def _uncompressed_length(digits: str) -> Text:
     return str(int.from_bytes(code[:4], "little") & 0x3FFFFFFF)
 
 
+def _locate(digits: str, what: str, start: str) -> str:
+    code, first = bytes.fromhex(digits), int(start)
+    return str(code.find(bytes.fromhex(what), first - 1) + 1 if 1 <= first <= len(code) + 1 else 0)
+
+
+def _replace(digits: str, old: str, new: str) -> str:
+    return bytes.fromhex(digits).replace(bytes.fromhex(old), bytes.fromhex(new)).hex() if old else digits
+
+
+def _substring_index(digits: str, mark: str, count: str) -> str:
+    if not mark or int(count) == 0:
+        return ""
+    between, times = bytes.fromhex(mark), int(count)
+    parts = bytes.fromhex(digits).split(between)
+    return between.join(parts[:times] if times > 0 else parts[times:]).hex()
+
+
+def _trim(side: str, digits: str, what: str) -> str:
+    code, part = bytes.fromhex(digits), bytes.fromhex(what)
+    begin, end = 0, len(code)
+    while part and side != "TRAILING" and code.startswith(part, begin, end):
+        begin += len(part)
+    while part and side != "LEADING" and code.endswith(part, begin, end):
+        end -= len(part)
+    return code[begin:end].hex()
+
+
+def _find_in_set(what: str, items: str) -> str:
+    code, parts = bytes.fromhex(what), bytes.fromhex(items).split(b",")
+    return str(parts.index(code) + 1 if items and code in parts else 0)
+
+
+def _like(digits: str, pattern: str, mark: str) -> str:
+    """Compute LIKE. The parts between % are searched from the left: the earliest match leaves the most bytes for the others."""
+    code, at = bytes.fromhex(digits), 0
+    parts = _parts(bytes.fromhex(pattern), bytes.fromhex(mark))
+    for index, (part, length) in enumerate(parts):
+        last = index == len(parts) - 1
+        begin = max(at, len(code) - length) if index and last else at
+        found = part.search(code, begin) if index and not last else part.match(code, begin)
+        if found is None or (last and found.end() < len(code)):
+            return "0"
+        at = found.end()
+    return "1"
+
+
+@lru_cache(maxsize=256)
+def _parts(pattern: bytes, mark: bytes) -> list[tuple[re.Pattern[bytes], int]]:
+    """Return the parts of a pattern between %, each with the number of bytes that it matches."""
+    parts, at = [(b"", 0)], 0
+    while at < len(pattern):
+        escaped = bool(mark) and pattern.startswith(mark, at) and at + len(mark) < len(pattern)
+        at += len(mark) if escaped else 0
+        sign = pattern[at : at + 1]
+        at += 1
+        if sign == b"%" and not escaped:
+            parts.append((b"", 0))
+        else:
+            written, length = parts[-1]
+            parts[-1] = written + (b"." if sign == b"_" and not escaped else re.escape(sign)), length + 1
+    return [(re.compile(written, re.DOTALL), length) for written, length in parts]
+
+
 _OPERATIONS: dict[str, Callable[..., Text]] = {
     "address": _address,
     "address_text": _address_text,
     "compress": _compress,
+    "find_in_set": _find_in_set,
+    "like": _like,
+    "locate": _locate,
+    "replace": _replace,
+    "substring_index": _substring_index,
+    "trim": _trim,
     "uncompress": _uncompress,
     "uncompressed_length": _uncompressed_length,
 }

@@ -6,10 +6,11 @@ import re
 
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
+from kpipe.expressions.mysql.common_types import combined
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.operators import compared, first_equal
 from kpipe.expressions.mysql.value_binding import bind
-from kpipe.expressions.mysql.values import NULL, Value, boolean, combined, double, number
+from kpipe.expressions.mysql.values import NULL, Value, boolean, double, number
 
 __all__ = ["FUNCTIONS"]
 
@@ -59,7 +60,7 @@ def _extreme(name: str, *values: Value) -> Value:
         raise Untranslated(
             f"{name.upper()} mixes dates and other values", f"write {name.upper()}(a, DATE(b)), or CAST(b AS DATETIME)"
         )
-    if "text" in kinds and kinds & {"int", "decimal", "double", "bool"}:
+    if kinds & {"text", "blob"} and kinds & {"int", "decimal", "double", "bool"}:
         raise Untranslated(
             f"{name.upper()} mixes texts and numbers: MySQL compares them as texts, SingleStore as numbers",
             f"write {name.upper()}(a, CAST(b AS DOUBLE)) for numbers, or CAST(a AS CHAR) for texts",

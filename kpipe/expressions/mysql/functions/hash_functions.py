@@ -9,8 +9,8 @@ from __future__ import annotations
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
-from kpipe.expressions.mysql.functions.text_arguments import bytes_of, whole, written_number
-from kpipe.expressions.mysql.values import Value, number, text
+from kpipe.expressions.mysql.functions.text_arguments import whole, written_number
+from kpipe.expressions.mysql.values import Value, bytes_of, number, reading, text
 
 __all__ = ["FUNCTIONS"]
 
@@ -58,7 +58,7 @@ def _to_base64(value: Value) -> Value:
 
 def _from_base64(value: Value) -> Value:
     """Compile FROM_BASE64: white space is skipped; NULL for invalid base 64."""
-    plain = f"regexp_replace({text(value).sql}, '[ \\t\\n\\r\\v\\f]', '', 'g')"
+    plain = f"regexp_replace({reading(value)}, '[ \\t\\n\\r\\v\\f]', '', 'g')"
     return Value(f"TRY(from_base64({plain}))", "blob")
 
 
@@ -85,7 +85,7 @@ def _bits_of(value: Value) -> str:
 def _unhex(value: Value) -> Value:
     """Compile UNHEX: an odd number of digits is padded with a leading 0; NULL for other characters."""
     return Value(
-        bind_sql(lambda x: f"TRY(unhex(CASE WHEN strlen({x}) % 2 = 1 THEN '0' || {x} ELSE {x} END))", text(value).sql), "blob"
+        bind_sql(lambda x: f"TRY(unhex(CASE WHEN strlen({x}) % 2 = 1 THEN '0' || {x} ELSE {x} END))", reading(value)), "blob"
     )
 
 
@@ -97,7 +97,7 @@ def _conv(value: Value, source: Value, target: Value) -> Value:
     of, to = (written_number(base, "a base of CONV") for base in (source, target))
     if not (2 <= abs(of) <= 36 and 2 <= abs(to) <= 36):
         return Value("CAST(NULL AS VARCHAR)", "text")
-    return _converted(text(value).sql, of, to)
+    return _converted(reading(value), of, to)
 
 
 def _converted(said: str, of: int, to: int) -> Value:
@@ -191,8 +191,8 @@ FUNCTIONS: dict[str, Function] = {
     "HEX": Function(_hex, 1),
     "UNHEX": Function(_unhex, 1),
     "CONV": Function(_conv, 3),
-    "BIN": Function(lambda value: _converted(text(value).sql, 10, 2), 1),
-    "OCT": Function(lambda value: _converted(text(value).sql, 10, 8), 1),
+    "BIN": Function(lambda value: _converted(reading(value), 10, 2), 1),
+    "OCT": Function(lambda value: _converted(reading(value), 10, 8), 1),
     "ASCII": Function(_code, 1),
     "ORD": Function(_ord, 1),
 }

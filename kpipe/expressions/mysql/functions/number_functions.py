@@ -16,7 +16,7 @@ from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.byte_operators import counted, is_bytes
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.rounding import ceiling, floor, rounded, truncated
-from kpipe.expressions.mysql.values import Value, double, finite, integer, number, quoted, text, unrounded
+from kpipe.expressions.mysql.values import Value, double, finite, integer, number, quoted, reading, text, unrounded
 
 __all__ = ["FUNCTIONS"]
 
@@ -81,7 +81,7 @@ def _number_of_address(value: Value) -> Value:
     short = f"CASE WHEN len(list_filter(v, lambda kpipe_p: kpipe_p IS NULL)) = 0 THEN ({whole} - v[-1]) * ({gap}) + v[-1] END"
     plain = "regexp_matches({0}, '^([0-9]*\\.){{0,3}}[0-9]+$')"
     made = f"(CASE WHEN {plain} THEN list_transform([{parts}], lambda v: {short})[1] END)"
-    return Value(bind_sql(made.format, text(value).sql), "int", 10)
+    return Value(bind_sql(made.format, reading(value)), "int", 10)
 
 
 def _address_of_number(value: Value) -> Value:
@@ -92,7 +92,7 @@ def _address_of_number(value: Value) -> Value:
 
 
 def _matching(pattern: str) -> Callable[[Value], Value]:
-    return lambda value: Value(f"regexp_matches({text(value).sql}, {quoted(pattern)})", "bool")
+    return lambda value: Value(f"regexp_matches({reading(value)}, {quoted(pattern)})", "bool")
 
 
 _OCTET = "0{0,2}[0-9]|0?[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5]"

@@ -9,14 +9,17 @@ from __future__ import annotations
 from kpipe.expressions.mysql.arithmetic import bit_pattern
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
-from kpipe.expressions.mysql.functions.text_arguments import whole
-from kpipe.expressions.mysql.values import Value, double, number, text
+from kpipe.expressions.mysql.functions.text_arguments import asked, digits_of, same_kind, whole
+from kpipe.expressions.mysql.values import Value, as_bytes, bytes_of, double, number, text
 
 __all__ = ["FUNCTIONS"]
 
 
 def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
-    """Compile LOCATE: the first position, searched from a position of the text; else 0."""
+    """Compile LOCATE: the first position, searched from a position of the text; else 0. Of bytes, their position."""
+    if as_bytes(what, where):
+        first = "'1'" if start is None else f"CAST({whole(start)} AS VARCHAR)"
+        return Value(f"CAST({asked('locate', digits_of(where), digits_of(what), first)} AS BIGINT)", "int", 10)
     if start is None:
         return Value(f"instr({text(where).sql}, {text(what).sql})", "int", 10)
 
@@ -31,7 +34,7 @@ def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
 
 def _strcmp(left: Value, right: Value) -> Value:
     body = "(CASE WHEN {0} < {1} THEN -1 WHEN {0} > {1} THEN 1 WHEN {0} = {1} THEN 0 END)"
-    return Value(f"CAST({bind_sql(body.format, text(left).sql, text(right).sql)} AS BIGINT)", "int", 1)
+    return Value(f"CAST({bind_sql(body.format, *same_kind(left, right)[0])} AS BIGINT)", "int", 1)
 
 
 def _field(value: Value, *choices: Value) -> Value:
@@ -40,24 +43,27 @@ def _field(value: Value, *choices: Value) -> Value:
     rule = text if kinds <= {"text", "json", "blob", "date", "datetime", "time"} else double
     if kinds <= {"int", "bool"}:
         rule = number
+    said = [bytes_of(item) if rule is text and as_bytes(value, *choices) else rule(item).sql for item in (value, *choices)]
 
     def body(wanted: str, *items: str) -> str:
         return f"(CASE {' '.join(f'WHEN {wanted} = {item} THEN {at}' for at, item in enumerate(items, 1))} ELSE 0 END)"
 
-    return Value(f"CAST({bind_sql(body, *(rule(item).sql for item in (value, *choices)))} AS BIGINT)", "int", 10)
+    return Value(f"CAST({bind_sql(body, *said)} AS BIGINT)", "int", 10)
 
 
 def _elt(place: Value, *choices: Value) -> Value:
-    texts = [text(item).sql for item in choices]
+    texts, kind = same_kind(*choices)
 
     def body(n: str) -> str:  # DuckDB repeats the operand of a CASE for each WHEN
         return f"(CASE {' '.join(f'WHEN {n} = {at} THEN {said}' for at, said in enumerate(texts, 1))} END)"
 
-    return Value(bind_sql(body, whole(place)), "text")
+    return Value(bind_sql(body, whole(place)), kind)
 
 
 def _find_in_set(what: Value, items: Value) -> Value:
     """Compile FIND_IN_SET: the position in a list with commas, from 1; 0 if it is missing or contains a comma."""
+    if as_bytes(what, items):
+        return Value(f"CAST({asked('find_in_set', digits_of(what), digits_of(items))} AS BIGINT)", "int", 10)
 
     def body(x: str, y: str) -> str:
         found = f"list_position(string_split({y}, ','), {x})"

@@ -7,9 +7,10 @@ import re
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.casts import whole_number
-from kpipe.expressions.mysql.values import Value, integer, text
+from kpipe.expressions.mysql.functions.byte_operations import NAME
+from kpipe.expressions.mysql.values import Value, as_bytes, bytes_of, integer, text
 
-__all__ = ["LARGEST", "as_bytes", "bytes_of", "clamped", "same_kind", "whole", "written_number"]
+__all__ = ["LARGEST", "asked", "clamped", "digits_of", "same_kind", "whole", "written_number"]
 
 LARGEST = 16_777_216
 """Bytes of the longest result of a function; a longer one is NULL, as with MySQL's `max_allowed_packet`."""
@@ -45,18 +46,18 @@ def written_number(value: Value, what: str) -> int:
     return int(value.literal)
 
 
-def bytes_of(value: Value) -> str:
-    """Return the value as BLOB: the bytes of its text."""
-    return value.sql if value.kind == "blob" else f"encode({text(value).sql})"
-
-
-def as_bytes(values: tuple[Value, ...]) -> bool:
-    """Return whether a function of these values works on bytes: any of them is binary."""
-    return any(value.kind == "blob" for value in values)
-
-
 def same_kind(*values: Value) -> tuple[list[str], str]:
     """Return the SQL of the values and their common type: BLOB if any of them is binary, else text."""
-    if as_bytes(values):
+    if as_bytes(*values):
         return [bytes_of(value) for value in values], "blob"
     return [text(value).sql for value in values], "text"
+
+
+def digits_of(value: Value) -> str:
+    """Return the bytes of the value as hexadecimal digits."""
+    return f"hex({bytes_of(value)})"
+
+
+def asked(operation: str, *arguments: str) -> str:
+    """Return the SQL that calls an operation of byte_operations.py; bytes are hexadecimal digits."""
+    return f"{NAME}('{operation}', CAST([{', '.join(arguments)}] AS VARCHAR[]))"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
-from kpipe.expressions.mysql.functions.text_arguments import LARGEST, clamped, same_kind, whole
-from kpipe.expressions.mysql.values import Value, quoted, text
+from kpipe.expressions.mysql.functions.text_arguments import LARGEST, asked, clamped, digits_of, same_kind, whole
+from kpipe.expressions.mysql.values import Value, as_bytes, converted, quoted, text
 
 __all__ = ["FUNCTIONS", "trimmed"]
 
@@ -22,6 +22,8 @@ def _concat(*values: Value) -> Value:
 
 def _concat_ws(separator: Value, *values: Value) -> Value:
     """Compile CONCAT_WS: NULL arguments are skipped; NULL if the separator is."""
+    if as_bytes(separator, *values):
+        return Value(f"unhex(concat_ws({', '.join(map(digits_of, (separator, *values)))}))", "blob")
     parts = [text(value).sql for value in values]
     return Value(f"concat_ws({text(separator).sql}, {', '.join(parts)})", "text")
 
@@ -95,6 +97,9 @@ def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
 
 def _substring_index(value: Value, mark: Value, count: Value) -> Value:
     """Compile SUBSTRING_INDEX: all before the count-th delimiter, or after it for a negative count."""
+    if as_bytes(value, mark):
+        times = f"CAST({clamped(count, -1_000_000_000)} AS VARCHAR)"
+        return Value(f"unhex({asked('substring_index', digits_of(value), digits_of(mark), times)})", "blob")
     constant = mark.kind == "text" and mark.literal is not None  # array_to_string needs a constant
 
     def body(parts: str, d: str, n: str) -> str:
@@ -113,6 +118,8 @@ def _substring_index(value: Value, mark: Value, count: Value) -> Value:
 
 
 def _replace(value: Value, old: Value, new: Value) -> Value:
+    if as_bytes(value, old, new):
+        return Value(f"unhex({asked('replace', *map(digits_of, (value, old, new)))})", "blob")
     return Value(f"replace({', '.join(text(item).sql for item in (value, old, new))})", "text")
 
 
@@ -136,17 +143,24 @@ def _reverse(value: Value) -> Value:
 
 def _padded(side: str, value: Value, count: Value, filling: Value | None = None) -> Value:
     """Compile LPAD or RPAD. A longer text is cut; NULL for a negative or too large length, or an empty padding."""
+    filling = filling or Value("' '", "text")
+    binary = as_bytes(value, filling)
+    said, pad = (digits_of(item) if binary else text(item).sql for item in (value, filling))
+    width = 2 if binary else 1  # hexadecimal digits of a byte
 
     def body(x: str, n: str, p: str) -> str:
-        room = f"CASE WHEN {n} BETWEEN 0 AND {LARGEST // 4} AND ({p} <> '' OR {n} <= length({x})) THEN {n} END"
+        fits = f"{n} BETWEEN 0 AND {LARGEST // 4} AND ({p} <> '' OR {n} * {width} <= length({x}))"
+        room = f"CASE WHEN {fits} THEN {n} * {width} END"
         return f"{side}({x}, CAST({room} AS INTEGER), CASE WHEN {p} = '' THEN ' ' ELSE {p} END)"
 
-    pad = "' '" if filling is None else text(filling).sql
-    return Value(bind_sql(body, text(value).sql, clamped(count, -1), pad), "text")
+    made = bind_sql(body, said, clamped(count, -1), pad)
+    return Value(f"unhex({made})", "blob") if binary else Value(made, "text")
 
 
 def trimmed(side: str, value: Value, what: Value) -> Value:
     """Compile TRIM(BOTH, LEADING or TRAILING what FROM value), which removes whole repetitions of `what`."""
+    if as_bytes(value, what):
+        return Value(f"unhex({asked('trim', quoted(side), digits_of(value), digits_of(what))})", "blob")
     said = text(value).sql
     if what.literal is not None and len(what.literal) == 1:
         name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
@@ -159,14 +173,17 @@ def trimmed(side: str, value: Value, what: Value) -> Value:
 
 def _inserted(value: Value, start: Value, count: Value, new: Value) -> Value:
     """Compile INSERT: unchanged if the position is outside of the text; a negative or too large count replaces the rest."""
+    (said, more), kind = same_kind(value, new)
+    length, empty = ("octet_length", "''::BLOB") if kind == "blob" else ("length", "''")
 
     def body(x: str, p: str, n: str, y: str) -> str:
-        behind = f"CASE WHEN {n} < 0 OR {p} + {n} > length({x}) THEN '' ELSE substring({x}, {p} + {n}) END"
-        inside = f"substring({x}, 1, {p} - 1) || {y} || ({behind})"
+        rest = _piece(Value(x, kind), f"{p} + {n}", "1000000000").sql
+        behind = f"CASE WHEN {n} < 0 OR {p} + {n} > {length}({x}) THEN {empty} ELSE {rest} END"
+        inside = f"{_piece(Value(x, kind), '1', f'{p} - 1').sql} || {y} || ({behind})"
         none = " OR ".join(f"{item} IS NULL" for item in (x, p, n, y))
-        return f"(CASE WHEN {none} THEN NULL WHEN {p} < 1 OR {p} > length({x}) THEN {x} ELSE {inside} END)"
+        return f"(CASE WHEN {none} THEN NULL WHEN {p} < 1 OR {p} > {length}({x}) THEN {x} ELSE {inside} END)"
 
-    return Value(bind_sql(body, text(value).sql, clamped(start), clamped(count, -1), text(new).sql), "text")
+    return Value(bind_sql(body, said, clamped(start), clamped(count, -1), more), kind)
 
 
 _QUOTED = (("\\", "\\\\"), ("'", "\\'"), ("\x1a", "\\Z"))
@@ -200,7 +217,7 @@ def _char(*values: Value) -> Value:
         )
 
     made = Value(f"unhex(concat({', '.join(written(value) for value in codes)}))", "blob")
-    return text(made) if len(codes) < len(values) else made
+    return converted(made) if len(codes) < len(values) else made
 
 
 FUNCTIONS: dict[str, Function] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.json.json_paths import asked, document
-from kpipe.expressions.mysql.values import Value, content, datetime, double, json, span
+from kpipe.expressions.mysql.values import Value, bytes_of, content, datetime, double, json, span
 
 __all__ = ["comparable"]
 
@@ -36,6 +36,9 @@ def comparable(sign: str, left: Value, right: Value) -> tuple[Value, Value] | No
     if sign in _EQUAL and kinds & {"int", "decimal", "bool"}:
         return _both("numeral", left, right)  # compared by all digits
     if kinds <= {"json", "text", "blob", "null"}:
+        if "blob" in kinds:
+            one, other = (bytes_of(item if item.kind == "blob" else content(item)) for item in (left, right))
+            return Value(one, "blob"), Value(other, "blob")
         return content(left), content(right)
     return double(left), double(right)
 

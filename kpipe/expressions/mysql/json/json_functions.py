@@ -11,7 +11,7 @@ from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.json.document_keys import is_mask
 from kpipe.expressions.mysql.json.json_paths import asked, document, fragment, keypath, path
-from kpipe.expressions.mysql.values import Value, integer, number, quoted, text
+from kpipe.expressions.mysql.values import Value, integer, number, quoted, reading, text
 
 __all__ = ["FUNCTIONS"]
 
@@ -172,7 +172,7 @@ def _quote(value: Value) -> Value:
 
 def _valid(value: Value) -> Value:
     if value.kind in ("text", "blob", "json", "null"):
-        return asked("bool", "valid", document(value))
+        return asked("bool", "valid", reading(value) if value.kind == "blob" else document(value))
     return Value(f"(CASE WHEN {value.sql} IS NOT NULL THEN false END)", "bool")
 
 

@@ -14,7 +14,7 @@ from kpipe.expressions.mysql.binding import bound
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.moments import composed, within_years
 from kpipe.expressions.mysql.times.date_formats import format_of
-from kpipe.expressions.mysql.values import Value, quoted, text
+from kpipe.expressions.mysql.values import Value, quoted, reading
 
 __all__ = ["FUNCTIONS", "Parts", "moment_of", "read"]
 
@@ -244,7 +244,7 @@ def _str_to_date(value: Value, written: Value) -> Value:
     said = format_of("STR_TO_DATE", written)
     if said is None:
         return Value("CAST(NULL AS DATE)", "date")
-    return moment_of(text(value).sql, read(said))
+    return moment_of(reading(value), read(said))
 
 
 FUNCTIONS: dict[str, Function] = {"STR_TO_DATE": Function(_str_to_date, 2)}

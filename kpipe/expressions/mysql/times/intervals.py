@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kpipe.expressions.mysql.binding import bound
 from kpipe.expressions.mysql.moments import LONGEST, moment_of_text, within
-from kpipe.expressions.mysql.values import Value, datetime, double, integer, span, text
+from kpipe.expressions.mysql.values import Value, datetime, double, integer, reading, span, text
 
 __all__ = ["MICROS", "MONTHS", "moved", "shifted"]
 
@@ -45,7 +45,7 @@ def shifted(moment: Value, unit: str, count: Value, sign: str) -> Value:
         return (
             Value(f"CAST({made} AS DATE)", "date") if moment.kind == "date" and unit in _WHOLE_DAYS else Value(made, "datetime")
         )
-    return Value(bound(text(moment).sql, lambda v: _of_text(v, unit, amount, sign, months)), "text")
+    return Value(bound(reading(moment), lambda v: _of_text(v, unit, amount, sign, months)), "text")
 
 
 def _of_text(v: str, unit: str, amount: str, sign: str, months: bool) -> str:
@@ -101,7 +101,7 @@ def _micros(unit: str, count: Value) -> str:
 def _whole(count: Value) -> str:
     if count.kind not in ("text", "json", "blob"):
         return integer(count).sql
-    digits = f"regexp_extract({text(count).sql}, '^[ \\t\\n]*([+-]?[0-9]+)', 1)"
+    digits = f"regexp_extract({reading(count)}, '^[ \\t\\n]*([+-]?[0-9]+)', 1)"
     return bound(digits, lambda v: f"(CASE WHEN {v} = '' THEN 0 ELSE TRY_CAST({v} AS BIGINT) END)")
 
 
@@ -126,4 +126,4 @@ def _by_numbers(count: Value, most_numbers: int, most: int, rule: Callable[[str]
         total = bound(numbers, lambda v: f"(CASE WHEN len({v}) <= {most_numbers} THEN {rule(v)} END)")
         return bound(total, lambda n: signed(said, n))
 
-    return bound(text(count).sql, of_text)
+    return bound(reading(count), of_text)

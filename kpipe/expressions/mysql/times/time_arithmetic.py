@@ -13,7 +13,7 @@ from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.moments import DATED, LONGEST, composed, has_clock, moment_of_text, plain_span, span_of_text, within
 from kpipe.expressions.mysql.times.intervals import MICROS, MONTHS, moved, shifted
 from kpipe.expressions.mysql.value_binding import bind
-from kpipe.expressions.mysql.values import Value, date, datetime, double, integer, span, text
+from kpipe.expressions.mysql.values import Value, date, datetime, double, integer, reading, span, text
 
 __all__ = ["FUNCTIONS"]
 
@@ -77,7 +77,7 @@ def _micros(value: Value) -> tuple[str, str]:
         return f"epoch_us({datetime(value).sql})", "true"
     if value.kind not in _TEXTS:
         return span(value).sql, "false"
-    said = text(value).sql
+    said = reading(value)
     sql = bound(said, lambda v: f"(CASE WHEN {has_clock(v)} THEN epoch_us({moment_of_text(v)}) ELSE {plain_span(v)} END)")
     return sql, has_clock(said)
 
@@ -88,7 +88,7 @@ def _time_of(value: Value) -> str:
         return "CAST(NULL AS BIGINT)"
     if value.kind not in _TEXTS:
         return span(value).sql
-    return bound(text(value).sql, lambda v: f"(CASE WHEN NOT regexp_matches({v}, '{DATED}') THEN {span_of_text(v)} END)")
+    return bound(reading(value), lambda v: f"(CASE WHEN NOT regexp_matches({v}, '{DATED}') THEN {span_of_text(v)} END)")
 
 
 def _time_added(sign: str) -> Callable[[Value, Value], Value]:
@@ -104,7 +104,7 @@ def _time_added(sign: str) -> Callable[[Value, Value], Value]:
             longer = text(Value(_clipped(f"({plain_span(v)} {sign} {more})"), "span")).sql
             return f"(CASE WHEN {has_clock(v)} THEN {moment} ELSE {longer} END)"
 
-        return Value(bind_sql(of_text, text(value).sql, step), "text")
+        return Value(bind_sql(of_text, reading(value), step), "text")
 
     return rule
 

@@ -12,7 +12,7 @@ from kpipe.expressions.mysql.binding import bound
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.moments import DATED, clock_of_text, has_clock
 from kpipe.expressions.mysql.value_binding import bind
-from kpipe.expressions.mysql.values import Value, date, datetime, span, text
+from kpipe.expressions.mysql.values import Value, date, datetime, reading, span
 
 __all__ = ["FUNCTIONS", "extracted", "week_of"]
 
@@ -47,7 +47,7 @@ def _clock_now(digits: Value | None = None) -> Value:
 
 def clock(value: Value) -> Value:
     """Return the time of day for EXTRACT, which, unlike HOUR, reads a date alone as midnight."""
-    return Value(clock_of_text(text(value).sql), "span") if value.kind in _TEXTS else span(value)
+    return Value(clock_of_text(reading(value)), "span") if value.kind in _TEXTS else span(value)
 
 
 def _unit_of_clock(unit: str, sql: str) -> str:
@@ -101,7 +101,7 @@ def _day(moment: Value) -> str:
     day = f"CAST(day({datetime(moment).sql}) AS BIGINT)"
     if moment.kind not in _TEXTS:
         return day
-    said = text(moment).sql
+    said = reading(moment)
     return bound(said, lambda v: f"(CASE WHEN regexp_matches({v}, '{DATED}') OR {has_clock(v)} THEN {day} ELSE 0 END)")
 
 

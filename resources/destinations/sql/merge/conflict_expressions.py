@@ -100,7 +100,7 @@ def _bound_mysql(text: str, table: str, known: Columns, wanted: str) -> tuple[st
         return of_column(f"{side}.{quote(name)}", known.get(name))
 
     try:
-        return to_duckdb(text, resolve, wanted), used
+        return to_duckdb(text, resolve, wanted, coerced=False), used
     except Untranslated as error:
         raise InvalidPipeline(f"into.update: {error.what}", error.hint) from error
 

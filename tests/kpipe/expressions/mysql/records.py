@@ -31,16 +31,18 @@ _BOOLEANS = [True, False, None]
 _JSON = ['{"a": 1, "b": {"c": [10, "x\\"y", null, 2.5]}, "s": "text", "z": null}', "[1, 2, 3]", None, "{}", "[]", '"plain"', "5", "true", "null",
          '{"a": {"b": {"c": 1}}, "é": "ü", "k.q": 7}', '[{"a": 1}, {"a": "2"}, [3]]', '{"a": "1", "big": 9007199254740993, "n": -1.5}']  # fmt: skip
 
+_BYTES = [b"\xff\x01", b"abc", None, b"", b"12\xff", "日本".encode(), b" 7", b"heartbeat 1", b"\xff", b"a%_\\"]
+
 #: Name to the values, in order; a list shorter than the longest begins again.
 COLUMNS: dict[str, list[object]] = {
     "t": [*_TEXTS], "t2": [*_TEXTS[5:], *_TEXTS[:5]], "i": [*_INTEGERS], "i2": [*_INTEGERS[3:], *_INTEGERS[:3]], "n": [0, 1, 2, 3, -1, -2, 5, None, 10],
     "d": [*_DECIMALS], "d2": [*_DECIMALS[4:], *_DECIMALS[:4]], "f": [*_DOUBLES], "f2": [*_DOUBLES[5:], *_DOUBLES[:5]],
     "b": [*_BOOLEANS], "dt": [*_DATES], "dt2": [*_DATES[2:], *_DATES[:2]], "at": [*_MOMENTS], "at2": [*_MOMENTS[3:], *_MOMENTS[:3]], "tm": [*_TIMES],
-    "j": [*_JSON],
+    "j": [*_JSON], "y": [*_BYTES],
 }  # fmt: skip
 TYPES = {"t": "VARCHAR", "i": "BIGINT", "n": "BIGINT", "d": "DECIMAL(12,3)", "f": "DOUBLE", "b": "BOOLEAN", "dt": "DATE", "at": "TIMESTAMP",
-         "tm": "TIME", "j": "JSON"}  # fmt: skip
-_MARIA = {"VARCHAR": "VARCHAR(200)", "TIMESTAMP": "DATETIME(6)", "TIME": "TIME(6)", "JSON": "LONGTEXT"}
+         "tm": "TIME", "j": "JSON", "y": "BLOB"}  # fmt: skip
+_MARIA = {"VARCHAR": "VARCHAR(200)", "TIMESTAMP": "DATETIME(6)", "TIME": "TIME(6)", "JSON": "LONGTEXT", "BLOB": "VARBINARY(200)"}
 
 
 def _cycled(values: list[object], count: int) -> list[object]:

@@ -164,6 +164,19 @@ def test_declared_types_without_schemas() -> None:
     assert bad.rejects == [(0, "at: not an integer: x")] and bad.kept == [1]
 
 
+def test_names_of_an_image_that_differ_by_case_only_are_refused() -> None:
+    kind, columns = Format(type="debezium", types={"at": TIME + "Timestamp"}), Columns.of({"id": "INTEGER", "at": "TIMESTAMP"})
+    good, twins = {"id": 1, "at": 1}, {"id": 1, "at": 1, "At": 2}
+    found = decode([change("c", good), change("c", twins), change("u", {"AT": 2, **good})], kind=kind, columns=columns)
+    assert found.kept == [0] and not found.new_columns
+    assert found.rejects == [(at, f"member {name} differs from a column by case only") for at, name in ((1, "At"), (2, "at"))]
+    # Members without a column hide nothing.
+    assert not decode([change("c", {**good, "x": 1, "X": 2})], kind=kind, columns=columns).rejects
+    keys = Columns.of({"at": "TIMESTAMP"})
+    bad = decode([change("d"), change("d", before=twins)], [key(at=1, At=2), None], kind=kind, columns=columns, unique=keys)
+    assert not bad.deleted and bad.rejects == [(at, "key: member At differs from a column by case only") for at in (0, 1)]
+
+
 def test_a_block_is_decoded_as_its_payloads_one_by_one() -> None:
     payloads = [change("c", {"id": at, "text": "x" * at}, fields=FIELDS if at % 3 else None) for at in range(20)]
     payloads[7] = b"{"

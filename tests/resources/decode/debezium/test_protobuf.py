@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from kpipe.tables.changes import UNCHANGED, marked_columns
 from resources.decode.block import Payloads
 from resources.decode.factory import decoder, sampled
 from resources.decode.protobuf.descriptors import Files
+from tests.cases import each_case
 from tests.registry import LocalRegistry, framed, register
 from tests.resources.decode.debezium.messages import PLACEHOLDER
 
@@ -89,6 +90,50 @@ def test_a_declared_decimal_has_its_scale(made: tuple[Format, int, int]) -> None
     done = decoder(kind, Columns.of({"id": "INTEGER", "amount": "DECIMAL(10,2)"})).decode(Payloads.of(payloads))
     assert done.table.column("amount").to_pylist() == [Decimal("2.56")]
     assert [(at, "a decimal of scale 3" in why) for at, why in done.rejects] == [(1, True)]
+
+
+@each_case(
+    "declared, kind, expected",
+    [
+        ("org.apache.kafka.connect.data.Timestamp", "TIMESTAMP", datetime(2026, 1, 2, 3, 4, 5, 600_000)),
+        ("io.debezium.time.NanoTimestamp", "TIMESTAMP", datetime(2026, 1, 2, 3, 4, 5, 600_000)),
+        (
+            "io.debezium.time.ZonedTimestamp",
+            "TIMESTAMP WITH TIME ZONE",
+            datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=timezone.utc),
+        ),
+    ],
+)
+def test_a_timestamp_has_its_own_unit(made: tuple[Format, int, int], declared: str, kind: str, expected: datetime) -> None:
+    form, value, _ = made
+    form = form.model_copy(update={"types": {"seen": declared}})
+    payload = written(value, EVENT, "s.public.t.Envelope", {"op": "c", "after": {"id": 1, "seen": "2026-01-02T03:04:05.6Z"}})
+    assert sampled(form, [payload]).to_dict()["seen"] == kind
+    done = decoder(form, Columns.of({"id": "INTEGER", "seen": kind})).decode(Payloads.of([payload]))
+    assert not done.rejects and done.table.column("seen").to_pylist() == [expected]
+
+
+def test_a_declared_type_that_a_message_cannot_have_is_refused(local_registry: LocalRegistry) -> None:
+    text = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
+    message E { V after = 1; string op = 2; D source = 3; message D { int32 year = 1; int32 month = 2; int32 day = 3; }
+      message V { optional int32 id = 1; google.protobuf.Timestamp seen = 2; D day = 3; map<string, string> tags = 4;
+        repeated int64 list = 5; google.protobuf.Duration span = 6; optional string source = 7; optional int64 op = 8; } }"""
+    number = register(local_registry.url, "s", text, "PROTOBUF")
+    row = {"id": 1, "seen": "2026-01-02T03:04:05Z", "day": {"year": 2026}, "source": "x", "op": 1}
+    payload = written(number, text, "E", {"op": "c", "after": row, "source": {"day": 1}})
+
+    def why(types: dict[str, str]) -> list[tuple[int, str]]:
+        kind = Format(type="debezium", registry=local_registry.url, types=types)
+        return decoder(kind, Columns.of({"id": "INTEGER"})).decode(Payloads.of([payload])).rejects
+
+    is_what = {"seen": "a google.protobuf.Timestamp", "day": "a E.D", "tags": "a map", "list": "a list",
+               "span": "a google.protobuf.Duration"}  # fmt: skip
+    for name, what in is_what.items():
+        ((_, found),) = why({name: "io.debezium.time.Date"})
+        assert f"field {name} is {what}, not io.debezium.time.Date: remove it from format.types" in found
+    # Columns, not members of the envelope with their names.
+    text_type = "io.debezium.time.Interval"
+    assert why({"source": text_type, "span": text_type, "op": "io.debezium.time.MicroTimestamp"}) == []
 
 
 def test_rows_whose_null_would_be_zero_are_refused(local_registry: LocalRegistry) -> None:

@@ -322,3 +322,50 @@ REVERSE(dt)
 UPPER(j)
 LENGTH(j)
 SUBSTRING(j, 2, 5)
+HEX(IFNULL(UNHEX('FF'),'x'))
+HEX(IF(1,UNHEX('FF'),'a'))
+HEX(CONCAT_WS(',',UNHEX('FF'),'a'))
+UNHEX('FF') NOT LIKE 'a%'
+HEX(IFNULL(y, ''))
+HEX(COALESCE(NULL, y, n))
+HEX(IF(n > 0, y, t))
+HEX(CASE WHEN n > 0 THEN y ELSE 'x' END)
+HEX(IF(n > 0, y, n))
+HEX(GREATEST(y, 'b'))
+HEX(LEAST(y, t))
+HEX(NULLIF(y, 'abc'))
+HEX(CONCAT_WS(y, 'a', t))
+HEX(CONCAT_WS(',', y, t))
+HEX(ELT(2, t, y))
+HEX(REPLACE(y, 'a', '日'))
+HEX(SUBSTRING_INDEX(y, 'b', 1))
+HEX(SUBSTRING_INDEX(CONCAT(y, ',', y), ',', -1))
+HEX(TRIM(UNHEX('FF') FROM y))
+HEX(LTRIM(y))
+HEX(LPAD(y, 5, 'xy'))
+HEX(RPAD(y, n, '日'))
+HEX(INSERT(y, 2, 1, 'x'))
+INSTR(y, UNHEX('01'))
+INSTR(y, '本')
+LOCATE('b', y, n)
+FIND_IN_SET(y, 'abc,12')
+FIELD(y, 'x', 'abc', UNHEX('FF'))
+STRCMP(y, 'abc')
+y LIKE '_'
+y LIKE '%1'
+y LIKE '%a%b%'
+y LIKE '___'
+y LIKE t
+t LIKE y
+y NOT LIKE 'heartbeat%'
+y LIKE 'a|%%' ESCAPE '|'
+y + 0
+y * 1.5
+NOT y
+y IS TRUE
+IF(y, 'true', 'false')
+CAST(y AS SIGNED)
+CAST(y AS DECIMAL(10,2))
+DATE(y)
+HEX(UNHEX(y))
+CONV(y, 10, 16)
