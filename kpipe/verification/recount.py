@@ -64,12 +64,14 @@ class Keeping:
         repeated_keys: number of keys of more than one row.
         unbalanced: rows according to the commits, less rows before any commit, less all inserts of batches, plus all their
             deletes; 0 if the counters of the ranges add up.
+        missing: rows that an earlier kpipe did not find at the first commit with a key, and has not expected since.
     """
 
     expected: Mapping[Part, Holding]
     found: Mapping[Part, Holding]
     repeated_keys: int = 0
     unbalanced: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,8 @@ def _kept(keeping: Keeping) -> list[str]:
                 f"partition {number}: the {found.rows} rows in the table are not those of the commits"
                 f" (sum of their offsets: expected {expected.offsets}, found {found.offsets})"
             )
+    if keeping.missing:
+        problems.append(f"{keeping.missing} rows were missing in the table at its first commit with a key")
     if keeping.repeated_keys:
         problems.append(f"{keeping.repeated_keys} keys are in the table more than once")
     if keeping.unbalanced:
