@@ -87,6 +87,7 @@ class TableRecount:
         exchanged: ranges with the right number of rows and records, but other rows.
         keeping: for a table with a key, whose ranges do not determine the rows.
         problems: other problems, such as the order of rows in a topic, one sentence each.
+        unproven: ranges with offsets in common of which only the numbers of rows could be compared, as text.
     """
 
     rows: Mapping[Part, int] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class TableRecount:
     exchanged: Sequence[Entry] = ()
     keeping: Keeping | None = None
     problems: Sequence[str] = ()
+    unproven: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
