@@ -97,7 +97,7 @@ def check_ranges(
 ) -> Compared:
     """Compare the rows of each committed range with the table.
 
-    Of overlapping ranges, all rows and the sum of their offsets are compared together, and an offset must not have more rows than
+    Of overlapping ranges, all rows and the sum of their offsets are compared together. An offset must not have more rows than
     ranges that contain it. So are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was
     recreated.
     A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
