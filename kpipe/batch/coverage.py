@@ -62,7 +62,7 @@ def table_writes(
         parts: the tables of the batch.
         columns: for each table, the columns of its staged rows.
         plain: for each table, whether its rows have no key, so that all of them will be inserted.
-        marked: whether a record may give several rows.
+        marked: whether a record may give several rows: then every range has a fingerprint.
 
     Of tables by a field, those without rows of the batch are left out, and so are ranges without rows in a table.
 
@@ -73,10 +73,15 @@ def table_writes(
         raise StagingFailed(f"batch {batch.id}: a report does not list every table: expected {len(parts.parts)} tables")
     by_source = _by_source(reports)
     of_tables: list[dict[ByLane, list[TableReport]]] = [{} for _ in parts.parts]
+    follows = True
     for step in batch.steps:
         pieces = _of(step, by_source)
+        records = total(report.records for report in pieces)
         for nth, at in enumerate(parts.of(step.source)):
-            of_tables[at][step.lane.key] = [report.tables[nth] for report in pieces]
+            of_tables[at][step.lane.key] = mine = [report.tables[nth] for report in pieces]
+            rows = sum(table.counts.rows for table in mine)
+            follows = follows and (not plain[at] or Mark.follows(replace(records, rows=rows), len(step.range)))
+    marked = marked or not (follows or any(map(_untraced, of_tables)))
     result = []
     for at, (part, known, found) in enumerate(zip(parts.parts, columns, of_tables, strict=True)):
         counts = {lane: total(table.counts for table in tables) for lane, tables in found.items()}
@@ -93,6 +98,11 @@ def table_writes(
             )
         )
     return tuple(result) if batch.routes is None else tuple(_with_rows(write) for write in result if write.totals.rows)
+
+
+def _untraced(found: Mapping[ByLane, Sequence[TableReport]]) -> bool:
+    """Return whether rows of a table have no offsets, where a record gives one row at most."""
+    return any(table.mark.records != table.counts.rows for tables in found.values() for table in tables)
 
 
 def _with_rows(write: TableWrite) -> TableWrite:

@@ -46,7 +46,7 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class Mark:
-    """Fingerprint of a range's rows, in addition to their number, for records that may give several rows.
+    """Fingerprint of a range's rows, in addition to their number.
 
     Attributes:
         records: records that gave at least one of the rows.
@@ -59,6 +59,16 @@ class Mark:
     def __add__(self, other: Mark) -> Mark:
         return Mark(self.records + other.records, self.offsets + other.offsets)
 
+    @staticmethod
+    def follows(counts: Counts, span: int) -> bool:
+        """Return whether the fingerprint follows from the counts: each offset gave one row, or none did, or ever will.
+
+        Args:
+            counts: of a range whose records give one row at most, with its dead letters, which may give rows later.
+            span: number of its offsets.
+        """
+        return counts.rows == span or not (counts.rows or counts.dead_letters)
+
 
 @dataclass(frozen=True)
 class TableReport:
@@ -68,7 +78,7 @@ class TableReport:
         counts: counts of its rows and deletes (`Counts.of_rows`).
         files: files of rows; several if the table is partitioned (`into.partition_by`).
         deletes: file of keys to delete; None without deletes.
-        mark: fingerprint of the rows; only if a record may give several.
+        mark: fingerprint of the rows; without records, the rows have no offsets.
         new_columns: columns of the records that the table lacks, with the inferred types.
     """
 
@@ -107,7 +117,8 @@ class TableWrite:
         deletes: files of keys to delete, in the order of the rows (kpipe/interfaces.py).
         counts: counts of the rows and deletes (`Counts.of_rows`), by partition and start offset of the step, without steps
             whose records are for other tables. Rows that the table has turned into dead letters or filtered are included.
-        marks: fingerprints of the rows, by the same keys; only if a record may give several rows.
+        marks: fingerprints of the rows, by the same keys; empty if they follow from the counts (`Mark.follows`), or rows have a
+            key or no offsets.
     """
 
     table: str = ""

@@ -64,12 +64,14 @@ class Keeping:
         repeated_keys: number of keys of more than one row.
         unbalanced: rows according to the commits, less rows before any commit, less all inserts of batches, plus all their
             deletes; 0 if the counters of the ranges add up.
+        missing: rows that an earlier kpipe did not find at the first commit with a key, and has not expected since.
     """
 
     expected: Mapping[Part, Holding]
     found: Mapping[Part, Holding]
     repeated_keys: int = 0
     unbalanced: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class TableRecount:
         exchanged: ranges with the right number of rows and records, but other rows.
         keeping: for a table with a key, whose ranges do not determine the rows.
         problems: other problems, such as the order of rows in a topic, one sentence each.
+        unproven: ranges with offsets in common of which only the numbers of rows could be compared, as text.
     """
 
     rows: Mapping[Part, int] = field(default_factory=dict)
@@ -94,6 +97,7 @@ class TableRecount:
     exchanged: Sequence[Entry] = ()
     keeping: Keeping | None = None
     problems: Sequence[str] = ()
+    unproven: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Audit:
         given_up: ranges of batches that were abandoned after requests had been sent: not verified.
         replaced: ranges whose rows may be of records that the topic has lost, by partition, as text: the log was cut and had
             grown again, and an operator has decided where to continue. Not verified.
+        unproven: ranges with offsets in common of which only the numbers of rows were compared, as text, with the table if there
+            are several: a lost row beside a doubled one would not be found.
         targets: rows of each further table, according to the ledger and as found; empty with one table. With tables by topic:
             of each table.
         set_aside: dead letters of records; the other dead letters are output of a program.
@@ -55,6 +57,7 @@ class Audit:
     repeated: Sequence[str] = ()
     given_up: Sequence[str] = ()
     replaced: Sequence[str] = ()
+    unproven: Sequence[str] = ()
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     set_aside: int = 0
 
@@ -73,7 +76,7 @@ class Audit:
             "partitions": dict(self.partitions),
             **({"targets": {name: dict(rows) for name, rows in self.targets.items()}} if self.targets else {}),
             **{name: list(getattr(self, name)) for name in ("lost", "skipped", "repeated", "problems")},
-            **{name: list(found) for name in ("given_up", "adopted", "replaced") if (found := getattr(self, name))},
+            **{name: list(found) for name in ("given_up", "adopted", "replaced", "unproven") if (found := getattr(self, name))},
             **({"adopted_from": self.adopted_from} if self.adopted_from else {}),
         }
 
@@ -120,9 +123,11 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
             **{name: getattr(counts, name) for name in SETTLED},
             "rows_found": rows.get(name, 0),
         }
+    unproven: list[str] = []
     for name, item in tables.items():
         of_table = f"table {name}: " if len(tables) > 1 or (found.by_topic and name) else ""
         problems += [f"{of_table}{text}" for text in _table(item, multi_topic)]
+        unproven += [f"{of_table}{text}" for text in item.unproven]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
@@ -138,6 +143,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
             for lane in ledger.lanes.values()
             if lane.tail is not None and lane.tail.state == ACCEPTED
         ],
+        unproven=unproven,
         targets={
             name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
             for name, item in list(tables.items())[0 if found.by_topic and found.tables else 1 :]
@@ -215,6 +221,8 @@ def _kept(keeping: Keeping) -> list[str]:
                 f"partition {number}: the {found.rows} rows in the table are not those of the commits"
                 f" (sum of their offsets: expected {expected.offsets}, found {found.offsets})"
             )
+    if keeping.missing:
+        problems.append(f"{keeping.missing} rows were missing in the table at its first commit with a key")
     if keeping.repeated_keys:
         problems.append(f"{keeping.repeated_keys} keys are in the table more than once")
     if keeping.unbalanced:

@@ -189,6 +189,8 @@ def _complete(result: Audit) -> Result:
         summary += f"; adopted{source}, not counted: {', '.join(result.adopted)}"
     if result.replaced:
         summary += f"; the log was cut below, so these rows are not proven: {', '.join(result.replaced)}"
+    if result.unproven:
+        summary += f"; read by several batches, rows were counted only: {', '.join(result.unproven)}"
     if result.given_up:
         summary += f"; given up, the receiver may have received a part: {', '.join(result.given_up)}"
     if result.repeated:

@@ -94,19 +94,32 @@ def show(result: Audit) -> None:
             f" {', '.join(result.replaced)}",
             err=True,
         )
+    if result.unproven:
+        echo(
+            "NOT proven: rows of these offsets were counted only: several batches have read them, and the sum of their rows'"
+            f" offsets is not known; a lost row beside a doubled one would not be found: {', '.join(result.unproven)}",
+            err=True,
+        )
     if result.ok:
         records, dead_letters = _outcomes(result)
         echo(
-            f"{'counted' if result.replaced else 'proven'}: {count(result.span, 'offset')} = {records}"
+            f"{'counted' if result.replaced or result.unproven else 'proven'}: {count(result.span, 'offset')} = {records}"
             + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
             + f" + {count(dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
-            + (" no offset is missing" if result.repeated else " no offset twice" if not result.given_up else _BUT)
+            + _offsets(result)
             + "".join(f"; table {name} contains its {count(item['rows_found'], 'row')}" for name, item in result.targets.items())
         )
         return
     for problem in result.problems:
         echo(f"problem: {problem}", err=True)
     echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/how-to/operate/recover.md, "{_GUIDE}"', err=True)
+
+
+def _offsets(result: Audit) -> str:
+    """Return what is proven of single offsets."""
+    if result.unproven:
+        return " elsewhere no offset is missing"
+    return " no offset is missing" if result.repeated else " no offset twice" if not result.given_up else _BUT
 
 
 def _outcomes(result: Audit) -> tuple[str, int]:

@@ -14,12 +14,12 @@ from kpipe.errors import DestinationError, Fenced, LedgerMismatch
 from kpipe.ingest.at_most_once import claim
 from kpipe.interfaces import Destination
 from kpipe.ledger import transitions
-from kpipe.ledger.ledger import LOST, Lane, LaneChange, Ledger, Step
+from kpipe.ledger.ledger import LOST, Lane, LaneChange, Ledger
 from kpipe.offsets import Range
 from kpipe.topics import TopicId
 from resources.testing.exchanged_rows import ExchangedRows
 from resources.testing.place import COLUMNS, COORDINATES, TOPIC, Place, arrow, batch, begin, live, source
-from resources.testing.state import begun, loaded, positions, proof
+from resources.testing.state import begun, loaded, positions, proof, reread
 
 __all__ = ["Counting"]
 
@@ -144,7 +144,7 @@ class Counting(ExchangedRows):
 
     def test_offsets_that_are_read_again_on_demand(self, place: Place) -> None:
         destination = loaded(place)
-        _reread(destination, 6)
+        reread(destination, 6)
         assert positions(destination) == {0: 6, 1: 5}
         assert proof(destination).ok, proof(destination).problems
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
@@ -159,7 +159,7 @@ class Counting(ExchangedRows):
     def test_a_lost_and_a_doubled_row_are_found_beside_offsets_that_were_read_again(self, place: Place, again: int) -> None:
         """The number of the partition's rows stays the same: each offset that was read once must be there once."""
         destination = loaded(place)
-        _reread(destination, 6)
+        reread(destination, 6)
         destination.commit(batch(place, destination.ledger()[1], {0: 9}))
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
         assert proof(destination).ok, proof(destination).problems
@@ -172,7 +172,7 @@ class Counting(ExchangedRows):
         """The number of rows stays the same: each offset may be there as often as it was read."""
         destination = loaded(place)
         for _ in range(2):
-            _reread(destination, 0)
+            reread(destination, 0)
             destination.commit(batch(place, destination.ledger()[1], {0: 10}))
         assert proof(destination).ok, proof(destination).problems
         place.double_row(0, 4)
@@ -323,10 +323,3 @@ def _with_topic(destination: Destination, place: Place, topic: TopicId, end: int
     ]
     file = place.file(rows, pa.schema([*((name, arrow(kind)) for name, kind in COLUMNS), *columns.items()]))
     destination.commit(replace(commit.writing(files=(file,)), multi_topic=True))
-
-
-def _reread(destination: Destination, start: int) -> None:
-    """Demand that partition 0 is read again from this offset on."""
-    changes, done = transitions.reread(destination.ledger()[1], source(0), start)
-    steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
-    destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))

@@ -21,7 +21,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL, KeyRule
 from kpipe.testing.commits import commit_to
 from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live
-from resources.testing.state import proof
+from resources.testing.state import loaded, proof
 
 __all__ = [
     "COLUMNS",
@@ -316,6 +316,19 @@ class KeyedConformance:
         place.double_row(0, 28)  # restores the number of rows
         problems = proof(destination).problems
         assert any("sum of their offsets" in p for p in problems) and any("more than once" in p for p in problems)
+
+    @pytest.mark.parametrize("pipeline", ["tweets", "other"])
+    def test_a_row_that_is_missing_before_the_key_stays_missing(self, place: Place, pipeline: str) -> None:
+        plain, rule = loaded(place), RULES["replace"]
+        place.delete_row(1, 3)
+        assert not proof(plain).ok
+        keyed = place.open(pipeline, rule=rule)
+        if pipeline != "tweets":
+            keyed.commit(begin(pipeline, [0]))
+        commit = commit_of(place, keyed.ledger()[1], [Write(0, 10, 77, "x")], rule)
+        keyed.commit(replace(commit, pipeline=pipeline))
+        for destination in (plain, keyed):
+            assert list(proof(destination).problems) == ["partition 1: expected 5 rows, found 4 in the table"]
 
     def test_a_table_that_holds_a_key_twice_is_refused(self, place: Place) -> None:
         rule = RULES["replace"]

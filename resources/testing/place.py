@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe import failpoints
-from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
+from kpipe.batch.batch import Commit, Counts, Mark, StagedFile, TableWrite
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.ledger.tail import Tail
@@ -227,7 +227,7 @@ def batch(
     """Build a batch of the live (or passed) lanes up to these ends, exclusive: a row for each offset not in `dead` or `gaps`."""
     chosen = lanes or [live(ledger, number, topic) for number in ends]
     steps = tuple(read_step(lane, ends[lane.source.partition]) for lane in chosen)
-    files, dead_files, counts = [], [], {}
+    files, dead_files, counts, marks, follows = [], [], {}, {}, True
     for step in steps:
         number = step.source.partition
         rows, letters, holes = [], [], 0
@@ -244,8 +244,10 @@ def batch(
         counts[step.lane.key] = Counts(
             len(rows) + len(letters), len(rows), len(letters), 0, holes, bytes=10 * len(rows), inserted=len(rows)
         )
+        marks[step.lane.key] = Mark(len(rows), sum(row["_kafka_offset"] for row in rows))
+        follows = follows and Mark.follows(counts[step.lane.key], len(step.range))
     return commit_to(
-        TableWrite(columns=columns, files=tuple(files)),
+        TableWrite(columns=columns, files=tuple(files), marks={} if follows else marks),
         counts,
         id=uuid.uuid4().hex,
         pipeline=ledger.pipeline,

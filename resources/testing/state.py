@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from kpipe.batch.batch import Commit
 from kpipe.interfaces import Destination
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import Lane, Step
 from kpipe.verification.evidence import gather
 from kpipe.verification.verify import Audit
-from resources.testing.place import Place, batch, begin
+from resources.testing.place import Place, batch, begin, source
 
-__all__ = ["begun", "loaded", "positions", "proof"]
+__all__ = ["begun", "loaded", "positions", "proof", "reread"]
 
 
 def proof(destination: Destination, multi_topic: bool = False) -> Audit:
@@ -34,3 +37,10 @@ def loaded(place: Place, ends: dict[int, int] | None = None, **more: Any) -> Des
     destination = begun(place)
     destination.commit(batch(place, destination.ledger()[1], ends or {0: 10, 1: 5}, **more))
     return destination
+
+
+def reread(destination: Destination, start: int) -> None:
+    """Demand that partition 0 is read again from this offset on."""
+    changes, done = transitions.reread(destination.ledger()[1], source(0), start)
+    steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
+    destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))

@@ -357,7 +357,9 @@ def json_output() -> str:
             " webhook's\nbatches that were given up, if there are any. After `kpipe adopt`, `adopted` has the ranges that\n"
             "another loader has read, and `adopted_from` the source of its position.\n"
             "With `errors.topic`, `dead_letter_topic` has `topic`, `records` that it received, `waiting` and `error`.\n"
-            "`replaced` has ranges below which a log was cut, after SET OFFSETS.\n",
+            "`replaced` has ranges below which a log was cut, after SET OFFSETS. `unproven` has ranges that several batches\n"
+            "have read, and whose rows could only be counted: an earlier version recorded no sum of their offsets, or rows have\n"
+            "none.\n",
             example("verify"),
             "## `kpipe trace`\n",
             "One line for each topic id of the offset:\n",

@@ -19,7 +19,7 @@ ROWS = {
     "kpipe_ledger": "lane of a partition: `read`, `skipped`, `lost` or `adopted`",
     "kpipe_partitions": "partition: its first and last offset at the last plan",
     "kpipe_commits": "commit, decisions included",
-    "kpipe_targets": "batch, range and table, where a record may give several rows",
+    "kpipe_targets": "batch, range and table, where `kpipe_batches` does not show which offsets gave the rows",
     "kpipe_holdings": "table with a key, and partition: rows that the table holds",
     "kpipe_format": "database: the version of the format of these tables",
 }

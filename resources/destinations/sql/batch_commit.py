@@ -224,7 +224,7 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         steps.enter("history")
         own = done.table_by_lane() if store.by_topic else None
         history_tables.history(connection, engine.dialect, done, store.table, seq, own)
-        multi_table.write(connection, engine.dialect, done, seq)
+        multi_table.write(connection, engine.dialect, done, store.table, seq)
         steps.enter("before")  # 8
         engine.commit(connection)
         steps.enter("after")

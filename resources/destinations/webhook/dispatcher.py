@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -14,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe.batch.batch import Commit, StagedFile
+from kpipe.batch.batch import Commit, Mark, StagedFile
+from kpipe.batch.table_write import ByLane
 from kpipe.definition.pipeline import Policy
 from kpipe.errors import RecordRejected
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL
-from kpipe.topics import PartitionId
 from resources.destinations.staged_file_check import Proven
 from resources.destinations.webhook.ordered_rows import windows
 from resources.destinations.webhook.outbox import Pinned, Receipt, Receipts
@@ -54,7 +53,7 @@ class Delivery:
         self._into, self._commit, self._block_bytes = pinned.into, pinned.commit, pinned.block_bytes
         self._receipts, self._folder, commit = receipts, folder, pinned.commit
         # Of a record with several rows, some may have been accepted: the record cannot become a dead letter.
-        self._fan_out = bool(commit.only.marks) or any(counts.given for counts in commit.records.values())
+        self._fan_out = any(counts.given for counts in commit.records.values())
         self._policy = "fail" if self._fan_out else policy
         self._taken: list[tuple[Row, str, Receipt]] = []
         self._refused: list[tuple[Row, str]] = []
@@ -170,20 +169,24 @@ class Delivery:
 
     def _settled(self) -> Commit:
         """Return the commit with the outcome of its records."""
-        gone: Counter[tuple[PartitionId, int]] = Counter()
+        gone: dict[ByLane, Mark] = {}
         for row, _ in self._refused:
-            steps = (s for s in self._commit.steps if s.source == row.source and row.offset is not None and row.offset in s.range)
-            gone[next(steps).lane.key] += 1
+            at = row.offset
+            steps = (step for step in self._commit.steps if step.source == row.source and at is not None and at in step.range)
+            lane = next(steps).lane.key
+            gone[lane] = gone.get(lane, Mark()) + Mark(1, at or 0)
         if not gone:
             return self._commit
-        counts = dict(self._commit.only.counts)
-        for lane, n in gone.items():
-            old = counts[lane]
+        counts, marks = dict(self._commit.only.counts), dict(self._commit.only.marks)
+        for lane, found in gone.items():
+            old, n = counts[lane], found.records
+            if lane in marks:
+                marks[lane] += Mark(-n, -found.offsets)
             name = "dead_letters" if self._policy == "dead_letter" else "filtered"
             counts[lane] = replace(
                 old, rows=old.rows - n, inserted=max(0, old.inserted - n), **{name: getattr(old, name) + n}
             )  # fmt: skip
-        return self._commit.settled([counts])
+        return self._commit.writing(marks=marks).settled([counts])
 
 
 def _traced(row: Row) -> bool:

@@ -150,13 +150,13 @@ class RangeOutput:
 
     def _write(self, sink: Sink, mine: Decoded, held: RecordBlock) -> None:
         """Write a table's rows of a block with the coordinates of their records."""
-        gave = answered([mine], len(held)) if self._job.fan_out else None
+        gave = answered([mine], len(held)) if self._job.fan_out else mine.rows
         columns = self._copied(sink.table)
         for start, end in [(0, mine.rows)] if mine.kept is None else parts(mine.kept, held, columns):
             records = held if mine.kept is None else held.pick(mine.kept[start:end], columns)
             table = self._with_coordinates(mine.table.slice(start, end - start), records)
             whole = table.append_column(ORIGINAL, originals(records)) if sink.table.originals else table
-            sink.write(whole, gave if gave is None or not start else 0)
+            sink.write(whole, 0 if start else gave)
 
     def _copied(self, table: TableSpec) -> tuple[str, ...]:
         return copied([f"_kafka_{name}" for name in self._job.extras], table.originals)

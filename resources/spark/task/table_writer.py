@@ -24,7 +24,7 @@ from resources.spark.task.value_limits import storable, unstorable
 
 __all__ = ["Agreed", "Sink", "agreed", "answered"]
 
-_WIDE = pa.decimal128(38)  # a sum of offsets may exceed 64 bits
+_WIDE = pa.decimal128(38)  # of a sum of offsets
 
 
 class Sink:
@@ -39,7 +39,7 @@ class Sink:
 
     def __init__(self, job: JobSpec, table: TableSpec, file: StagingWriter | Divided, deleted: StagingWriter) -> None:
         self.table, self._file, self._deleted = table, file, deleted
-        self._limits, self._counts_records = job.limits, job.fan_out
+        self._limits = job.limits
         self._select = selector(table, job.lookups)
         self.new_columns = self._select.new_columns if self._select is not None else Columns()
         #: Kafka's coordinates that the table's expressions read.
@@ -92,10 +92,10 @@ class Sink:
         return new if bound is None else replace(bound, columns=self.table.columns).report(new)
 
     def write(self, table: pa.Table, records: int | None) -> None:
-        """Write rows with their coordinates; `records` is the number of records behind them, None if unknown."""
+        """Write rows with their coordinates; `records` is the number of records behind them, None: rows have no offset."""
         self._file.write(table)
-        if self._counts_records and records is not None:
-            self._mark += Mark(records, int(pc.sum(table.column("_kafka_offset").cast(_WIDE)).as_py()))
+        if records is not None:
+            self._mark += Mark(records, _summed(table.column("_kafka_offset")))
 
     def delete(self, keys: pa.Table) -> None:
         """Write keys of rows to delete, with the coordinates of their tombstones."""
@@ -112,6 +112,12 @@ class Sink:
         """Close open files; nothing is reported."""
         self._file.abandon()
         self._deleted.abandon()
+
+
+def _summed(offsets: pa.ChunkedArray) -> int:
+    """Return the sum of offsets, which may exceed 64 bits. Decimals take a hundred times as long."""
+    fits = (pc.max(offsets).as_py() or 0) * len(offsets) < 2**63
+    return int(pc.sum(offsets if fits else offsets.cast(_WIDE)).as_py() or 0)
 
 
 def _keys(job: JobSpec, table: TableSpec) -> KeyReader | ChangeKeys:

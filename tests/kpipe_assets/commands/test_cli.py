@@ -192,6 +192,15 @@ def test_what_is_lost_is_told_beside_the_proof(capsys: pytest.CaptureFixture[str
     assert "NOT read" in told.err and "t/0 [5, 9)" in told.err
 
 
+def test_no_offset_is_proven_where_rows_of_several_batches_were_only_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    result = Audit(20, Counts(rows=20), {}, [], repeated=["t/0 [0, 10)"], unproven=["t/0 [0, 10)"])
+    show(result)
+    told = capsys.readouterr()
+    last = told.out.splitlines()[-1]
+    assert last.startswith("counted: 20 offsets") and "twice" not in last and result.to_dict()["unproven"] == ["t/0 [0, 10)"]
+    assert "NOT proven: rows of these offsets were counted only" in told.err.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "(null)"), (b"", "(empty)"), (b"\xff\xfe", "x'fffe'"), ("né\n".encode(), "'né\\n'"), (b"(null)", "'(null)'")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -25,7 +26,7 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.live_files import Deleting
 from resources.destinations.lakehouse.table_format import State, Written, is_keyed
 from resources.destinations.sql.column_matching import spelled, unkeyed
-from resources.destinations.sql.ledger.row_balance import NOWHERE, named
+from resources.destinations.sql.ledger.row_balance import named, opening
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.row_rejections import check_limit
 from resources.destinations.staged_file_check import Writes
@@ -126,12 +127,13 @@ class KeyedLakes(LakeDestination):
             return record.balance, record.baseline
         if state is None or is_keyed(state):
             return (), 0
-        held: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
-        written = 0
+        found: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
+        written: Counter[Part] = Counter()
         for other in records.read_all(self.lake.ledger, state.pointer, self.describe()):
-            for item in commit_log.items(self.lake.ledger, other):
-                written += sum(row["inserted"] - row["deleted"] for row in item["ranges"])
-        return balance.moved((), {NOWHERE: Holding(), **held}), sum(item.rows for item in held.values()) - written
+            for row in (row for item in commit_log.items(self.lake.ledger, other) for row in item["ranges"]):
+                written[named(row["topic"], row["batch_source_partition_id"])] += row["inserted"] - row["deleted"]
+        held, baseline = opening(found, written, "_kafka_partition" in state.columns)
+        return balance.moved((), held), baseline
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:
         seq = super()._found(state, record, commit)

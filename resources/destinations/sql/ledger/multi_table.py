@@ -1,4 +1,4 @@
-"""Count what each table received of a range, for several tables or several rows of a record (kpipe/tables/multi_table.py)."""
+"""Count what each table received of a range, and sum the offsets of its rows, where the range's own counts do not show both."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -28,15 +28,20 @@ ENTRY = (
     ' closed_by, batch_state, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes, deletes, inserted,'
     " updated, deleted, ignored"
 )
+# Twice the sum of the offsets of a range, as of `Mark.follows`: without a division, whose type differs by database.
+_TWICE = (
+    'CASE WHEN "rows" = 0 THEN 0 WHEN coalesce(given, 0) = 0 AND "rows" = batch_latest_offset - batch_earliest_offset'
+    ' THEN CAST("rows" AS DECIMAL(38,0)) * (CAST(batch_earliest_offset AS DECIMAL(38,0)) + batch_latest_offset - 1) END'
+)
 #: Rows of every table by range, of all pipelines: `ENTRY`, the pipeline, the table, the number of records with rows in it, and
-#: the sum of the rows' offsets (NULL: unknown).
+#: twice the sum of the rows' offsets (NULL: unknown).
 WRITTEN = (
     f'(SELECT {ENTRY}, pipeline_name, seq, target_table, CASE WHEN given > 0 THEN NULL ELSE "rows" END AS records,'
-    " CAST(NULL AS DECIMAL(38,0)) AS offsets"
+    f" {_TWICE} AS twice"
     f" FROM {BATCHES.sql} AS x WHERE NOT EXISTS (SELECT 1 FROM {TARGETS.sql} AS y WHERE y.batch_id = x.batch_id)"
     " UNION ALL SELECT batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset,"
     ' batch_latest_offset, closed_by, batch_state, 0, "rows", 0, 0, 0, records, 0, 0, 0, inserted, updated, deleted, ignored,'
-    f" pipeline_name, seq, target_table, records, offsets FROM {TARGETS.sql})"
+    f" pipeline_name, seq, target_table, records, offsets + offsets FROM {TARGETS.sql})"
 )
 
 
@@ -50,13 +55,14 @@ def entry_of(row: Sequence[Any], table: str = "", seq: int = 0) -> Entry:
 _FATES = ("inserted", "updated", "deleted", "ignored")
 
 
-def write(connection: Connection, dialect: Dialect, commit: Commit, seq: int) -> None:
-    """Write the counts of each table; nothing if every record gives one row to one table.
+def write(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
+    """Write the counts of each table; nothing if they, and the sums of offsets, follow from those of the ranges.
 
     Args:
         connection: inside the transaction of the commit.
         dialect: of the database.
         commit: with the outcome of its rows.
+        table: name of a table that the commit does not name.
         seq: number of the commit.
     """
     if not any(item.marks for item in commit.tables):
@@ -80,7 +86,7 @@ def write(connection: Connection, dialect: Dialect, commit: Commit, seq: int) ->
         for item in commit.tables:
             if key in item.counts:
                 found = item.counts[key]
-                rows.append({**where, "target_table": item.table, **_row(found, item.marks.get(key, Mark()))})
+                rows.append({**where, "target_table": item.table or table, **_row(found, item.marks.get(key, Mark()))})
     TARGETS.insert(connection, dialect, rows)
 
 

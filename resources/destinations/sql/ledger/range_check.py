@@ -48,12 +48,15 @@ class Compared:
         exchanged: ranges with the right number of rows, but other offsets.
         repeated: rows that repeat an offset, in ranges that overlap no other, by partition.
         problems: of offsets that were read several times, one sentence each.
+        unproven: ranges with offsets in common of which only the numbers of rows could be compared: the ledger has no sum of
+            their offsets, or rows of the partition have no offset.
     """
 
     wrong: list[tuple[Entry, int]] = field(default_factory=list)
     exchanged: list[Entry] = field(default_factory=list)
     repeated: dict[Part, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
 
 
 def only_topic(
@@ -94,8 +97,9 @@ def check_ranges(
 ) -> Compared:
     """Compare the rows of each committed range with the table.
 
-    Of overlapping ranges, all rows are compared together, and an offset must not have more rows than ranges that contain it. So
-    are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was recreated.
+    Of overlapping ranges, all rows and the sum of their offsets are compared together. An offset must not have more rows than
+    ranges that contain it. So are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was
+    recreated.
     A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
     range may have no row with an offset at all.
 
@@ -137,7 +141,7 @@ def check_ranges(
         # Ranges from before the table was cleared have no rows in it.
         "WITH kpipe_cleared AS (SELECT pipeline_name AS reader, max(seq) AS since"
         f"   FROM {WRITTEN} AS g WHERE closed_by = '{CLEARED}' AND {same('target_table', '$2')} GROUP BY pipeline_name),"
-        f" kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}, pipeline_name) AS id, {ENTRY}, seq, records, offsets,"
+        f" kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}, pipeline_name) AS id, {ENTRY}, seq, records, twice,"
         f"   {named_topic} AS named_topic, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
         f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name WHERE {same('target_table', '$2')}"
         "   AND seq > coalesce(since, 0) AND coalesce(closed_by, '') <> 'reread'"
@@ -149,28 +153,39 @@ def check_ranges(
         "  FROM kpipe_hits AS x JOIN kpipe_ranges AS p ON p.id = x.id GROUP BY of_group),"
         f' kpipe_groups AS (SELECT of_group, count(*) AS readings, CAST(sum("rows") AS {big}) AS written,'
         f"  CASE WHEN count(records) = count(*) THEN CAST(sum(records) AS {big}) END AS records,"
-        "  CASE WHEN count(offsets) = count(*) THEN sum(offsets) END AS offsets, max(batch_latest_offset) AS latest,"
+        "  CASE WHEN count(twice) = count(*) THEN sum(twice) END AS twice, max(batch_latest_offset) AS latest,"
         "  max(CASE WHEN closed_by = 'given_up' THEN 1 ELSE 0 END) AS unsure, max(own) AS own"
         "  FROM kpipe_members AS m GROUP BY of_group),"
         f" kpipe_compared AS (SELECT {', '.join(f'b.{name}' for name in ENTRY.split(', '))}, b.seq, readings, latest, written,"
         "  coalesce(held, 0) AS held, coalesce(again, 0) - (written - g.records) AS again,"
-        "  coalesce(summed, 0) - g.offsets AS off,"
+        "  coalesce(summed, 0) + coalesce(summed, 0) - g.twice AS off,"
         "  CASE WHEN written = g.records THEN coalesce(again, 0) ELSE 0 END AS doubled,"
         "  CASE WHEN b.batch_source_partition_id IN (SELECT number FROM kpipe_unplaced WHERE number IS NOT NULL)"
         "   THEN 1 ELSE 0 END AS loose"
         "  FROM kpipe_read AS b JOIN kpipe_groups AS g ON g.of_group = b.id LEFT JOIN kpipe_held AS h ON h.of_group = b.id"
-        "  WHERE unsure = 0 AND g.own = 1)"
-        f" SELECT {ENTRY}, readings, latest, written, held, again, doubled FROM kpipe_compared AS c"
-        " WHERE (loose = 0 AND (held <> written OR off <> 0)) OR (loose = 1 AND held > written)"
-        " OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"
-        " OR (readings = 1 AND held <> 0 AND again <> 0) OR (readings > 1 AND doubled > 0)"
+        "  WHERE unsure = 0 AND g.own = 1),"
+        " kpipe_judged AS (SELECT c.*, CASE"
+        "  WHEN (loose = 0 AND (held <> written OR off <> 0)) OR (loose = 1 AND held > written)"
+        "  OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"
+        "  OR (readings = 1 AND held <> 0 AND again <> 0) OR (readings > 1 AND doubled > 0) THEN 'wrong'"
+        "  WHEN readings > 1 AND (loose = 1 OR off IS NULL) THEN 'unproven' ELSE '' END AS judged FROM kpipe_compared AS c)"
+        f" SELECT {ENTRY}, judged, readings, latest, written, held, again, doubled FROM kpipe_judged AS j WHERE judged <> ''"
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline, table] if only is None or not by_topic else [pipeline, table, only],
     ).fetchall()
     compared = Compared()
-    for *values, readings, latest, written, held, again, doubled in found:
-        _add(compared, entry_of(values), by_topic, readings, latest, written, held, again, doubled)
+    for *values, judged, readings, latest, written, held, again, doubled in found:
+        entry = entry_of(values)
+        if judged == "wrong":
+            _add(compared, entry, by_topic, readings, latest, written, held, again, doubled)
+        else:
+            compared.unproven.append(_group(entry, latest))
     return compared
+
+
+def _group(entry: Entry, latest: int) -> str:
+    """Return the offsets of a group of overlapping ranges that begins with this one."""
+    return f"{entry.source} [{entry.range.start}, {latest})"
 
 
 def _add(
@@ -187,7 +202,7 @@ def _add(
         if held == written and not again:
             compared.exchanged.append(entry)
         return
-    where = f"{entry.source} [{entry.range.start}, {latest})"
+    where = _group(entry, latest)
     if held != written:
         compared.problems.append(f"{where}: {held} rows found, {written} committed by {readings} batches with offsets in common")
     elif not doubled:

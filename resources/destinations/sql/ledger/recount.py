@@ -96,7 +96,9 @@ def recount(
             rows[place] = rows.get(place, 0) + rows.pop(number)
     compared = check_ranges(connection, dialect, pipeline, table, names, only) if "_kafka_offset" in names else Compared()
     problems = [*compared.problems, *more]
-    return TableRecount(rows, expected, compared.repeated, compared.wrong, compared.exchanged, problems=problems)
+    return TableRecount(
+        rows, expected, compared.repeated, compared.wrong, compared.exchanged, problems=problems, unproven=compared.unproven
+    )
 
 
 def misplaced(

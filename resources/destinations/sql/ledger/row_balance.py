@@ -16,7 +16,7 @@ from resources.destinations.sql.ledger.multi_table import WRITTEN
 from resources.destinations.sql.ledger.table_definitions import HOLDINGS
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
-__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named", "written"]
+__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named", "opening", "written"]
 
 NOWHERE = -1  #: partition of rows that kpipe has not written
 TOPIC = "_kafka_topic"
@@ -33,8 +33,7 @@ def known(connection: Connection, table: str) -> bool:
 def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[str] | None) -> None:
     """Count the table before the first commit with a key changes it. Do nothing at later commits.
 
-    The baseline of the balance is the number of rows in the table minus those in the ledger: rows of other programs, and rows
-    that are missing.
+    The baseline of the balance is its number of rows minus those in the ledger: rows of other programs; see `opening`.
 
     Args:
         connection: inside the transaction of the commit.
@@ -44,17 +43,40 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
     """
     if known(connection, table):
         return
-    held: dict[Part, Holding] = {}
-    if names is not None:
-        held = _counted(connection, dialect, table, names)
-    baseline = sum(item.rows for item in held.values()) - written(connection, table)
-    held.setdefault(NOWHERE, Holding())
+    found = _counted(connection, dialect, table, names) if names is not None else {}
+    numbered = names is None or "_kafka_partition" in {name.lower() for name in names}
+    held, baseline = opening(found, _written_by_part(connection, table), numbered)
     for name, item in held.items():
         topic, number = in_order(name)
         connection.execute(
             f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5, $6)",
             [table, topic, number, item.rows, item.offsets, baseline if name == NOWHERE else 0],
         )
+
+
+def opening(found: Mapping[Part, Holding], written: Mapping[Part, int], numbered: bool) -> tuple[dict[Part, Holding], int]:
+    """Return balance and baseline of a table before the first commit with a key.
+
+    Rows of the ledger that are missing in the table stay in the balance, so that they are reported later, too. Where rows of a
+    number do not name their topic, all rows of that number are compared together.
+
+    Args:
+        found: rows of the table, by partition.
+        written: rows that batches have inserted and not deleted, by topic and partition.
+        numbered: whether rows name their partition; otherwise the baseline is negative if rows are missing.
+    """
+    held: dict[Part, Holding] = {NOWHERE: Holding(), **found}
+    expected: dict[Part, int] = {}
+    for name, count in written.items() if numbered else ():
+        number = in_order(name)[1]
+        place = number if number in found else name
+        expected[place] = expected.get(place, 0) + count
+    for name, count in expected.items():
+        same = [item.rows for other, item in found.items() if other == name or in_order(other)[1] == name]
+        if (missing := count - sum(same)) > 0:
+            known = held.get(name, Holding())
+            held[name] = Holding(known.rows + missing, known.offsets)
+    return held, sum(item.rows for item in held.values()) - sum(written.values())
 
 
 def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Part, Holding]) -> None:
@@ -103,6 +125,7 @@ def kept(connection: Connection, dialect: Dialect, table: str, known: Columns, k
         found={name: item for name, item in found.items() if name != NOWHERE},
         repeated_keys=repeated,
         unbalanced=sum(count - baseline for _, _, count, _, baseline in rows) - written(connection, table),
+        missing=max(0, -sum(baseline for *_, baseline in rows)),
     )
 
 
@@ -110,6 +133,15 @@ def written(connection: Connection, table: str) -> int:
     """Return how many rows all batches have inserted and not deleted. The ledger's tables must exist."""
     row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
     return int(row[0])
+
+
+def _written_by_part(connection: Connection, table: str) -> dict[Part, int]:
+    rows = connection.execute(
+        f"SELECT topic, batch_source_partition_id, sum(inserted) - sum(deleted) FROM {WRITTEN} AS w"
+        " WHERE lower(target_table) = lower($1) GROUP BY topic, batch_source_partition_id",
+        [table],
+    ).fetchall()
+    return {named(topic, number): int(count) for topic, number, count in rows}
 
 
 def named(topic: str, number: int) -> Part:

@@ -161,7 +161,7 @@ BATCHES = Table(
     },
 )
 TARGETS = Table(
-    "kpipe_targets",  # rows of each table by range, if a record may give several rows (kpipe/tables/multi_table.py)
+    "kpipe_targets",  # rows of each table by range, if they do not follow from kpipe_batches (ledger/multi_table.py)
     {
         "pipeline_name": "VARCHAR",
         "batch_id": "VARCHAR",

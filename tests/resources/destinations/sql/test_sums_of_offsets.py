@@ -1,0 +1,59 @@
+"""Sums of the offsets of ranges: of those that earlier versions have written, and of retried dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kpipe.batch.batch import Mark
+from resources.testing.place import batch, begin
+from resources.testing.state import loaded, proof, reread
+from tests.resources.destinations.place import DuckDBPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> DuckDBPlace:
+    return DuckDBPlace(tmp_path)
+
+
+def test_ranges_with_offsets_in_common_and_without_a_sum_are_not_proven(place: DuckDBPlace) -> None:
+    """As earlier versions have written them: only the numbers of their rows can be compared."""
+    destination, two = loaded(place, {0: 10}, gaps=[(0, 3)]), place.open("other")
+    two.commit(begin("other", (0,)))
+    two.commit(replace(batch(place, two.ledger()[1], {0: 8}).writing(marks={}), pipeline="other"))
+    assert proof(destination).ok and not proof(destination).unproven
+    place.sql("DELETE FROM kpipe_targets")
+    for found in (proof(destination), proof(two)):
+        assert found.ok and list(found.unproven) == ["tweets/0 [0, 10)"]
+    place.sql("DELETE FROM tweets WHERE _kafka_offset = 2")
+    assert not proof(destination).ok
+
+
+def test_ranges_in_which_each_offset_gave_a_row_need_no_sum(place: DuckDBPlace) -> None:
+    destination = loaded(place, {0: 10})
+    reread(destination, 0)
+    destination.commit(batch(place, destination.ledger()[1], {0: 10}, gaps=[(0, 3)]))
+    assert place.sql("SELECT count(*) FROM kpipe_targets") == [(1,)]
+    assert proof(destination).ok and not proof(destination).unproven
+
+
+def test_a_wrong_sum_of_a_range_alone_is_found(place: DuckDBPlace) -> None:
+    """A row that was moved to an offset without a record."""
+    destination = loaded(place, {0: 10}, gaps=[(0, 3)])
+    assert proof(destination).ok
+    place.sql("UPDATE tweets SET _kafka_offset = 3 WHERE _kafka_offset = 4")
+    assert not proof(destination).ok
+
+
+def test_sums_beyond_64_bits(place: DuckDBPlace) -> None:
+    destination = place.open()
+    top = 2**62
+    destination.commit(begin("tweets", (0,), at=top))
+    full = batch(place, destination.ledger()[1], {0: top + 10})
+    assert full.only.marks == {}
+    destination.commit(full)
+    destination.commit(batch(place, destination.ledger()[1], {0: top + 15}, gaps=[(0, top + 12)]))
+    assert proof(destination).ok, proof(destination).problems
+    assert place.sql("SELECT offsets FROM kpipe_targets")[0][0] == Mark(4, 4 * top + 10 + 11 + 13 + 14).offsets
