@@ -66,8 +66,13 @@ def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
 
 
 def op_name(pipeline: Pipeline) -> str:
-    """Return the name of the assets' op, which is also the key of its run config. Dagster derives it from the asset key."""
-    return "__".join(table_key(pipeline).path)
+    """Return the name of the assets' op, which is also the key of its run config: the table's name.
+
+    Names of ops and graphs are unique in a code location. Dagster's own graphs begin with `__`, all others of kpipe with
+    `kpipe_`, which no table may.
+    """
+    table = pipeline.into.table
+    return f"kpipe_pipelines__{pipeline.name}" if pipeline.into.is_template or table.startswith("__") else table
 
 
 def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:

@@ -75,7 +75,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     keys, topics = check_assets(pipeline, home), topics_with_tables(pipeline, home)
 
     @dg.multi_asset_check(
-        name=f"{pipeline.name}_checks",
+        name=f"kpipe_checks__{pipeline.name}",
         specs=[
             dg.AssetCheckSpec(name, asset=key, description=text)
             for name, key in check_keys(pipeline, keys)
