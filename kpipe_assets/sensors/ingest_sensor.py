@@ -22,7 +22,7 @@ from kpipe_assets.runs.backoff import Backoff
 from kpipe_assets.runs.run_locks import is_alive
 from kpipe_assets.runs.run_workers import is_gone
 from kpipe_assets.sensors.sensor_state import serving
-from kpipe_assets.sensors.tick import TickState, check_sources
+from kpipe_assets.sensors.tick import TickState, check_sources, failed_tick
 from resources.home import Home
 
 __all__ = ["CONTINUOUS_TAG", "Pace", "ingest_sensor"]
@@ -93,13 +93,11 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
         context: dg.SensorEvaluationContext,
         kafka: dg.ResourceParam[Topicsources],
         destinations: dg.ResourceParam[Destinations],
-    ) -> dg.SensorResult | dg.SkipReason:
+    ) -> dg.SensorResult:
         try:
             seen = check_sources(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
-            if error.retriable:  # a broker or lock that is unavailable for a moment is not a failure of the sensor
-                return dg.SkipReason(str(error))
-            raise
+            return failed_tick(context, pipeline, home, error)
         if seen.rests:
             return seen.result(_CAUGHT_UP)
         reason = _skip_reason(context.instance, pipeline, home, seen, pace)
