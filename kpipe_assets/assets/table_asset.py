@@ -36,7 +36,8 @@ from resources.home import Home
 
 __all__ = ["OP_TAG", "HowLong", "op_name", "table_asset", "table_key", "table_keys"]
 
-#: Tag of every run of a pipeline, for the queue's limit and for the sensor.
+#: Tag of the runs that a pipeline's sensor requests, for the queue's limit, and of the step in every run. A run that is started
+#: in the UI has only that of its step; `pipeline_runs` finds both.
 OP_TAG = "kpipe/pipeline"
 # Shortest time between two events of a partition in a run: Dagster never deletes events, and one batch a second would
 # write 86,400 a day for each partition. With many partitions the time is longer (`rarer`).
