@@ -242,7 +242,7 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, at: int) -
     if not keys:
         return {}
     asset, multi_topic, ledger = publisher.keys[at], run.pipeline.source.multi_topic, run.destination.ledger()[1]
-    positions = {str(part(source, multi_topic)): offset for source, offset in ledger.positions().items()}
+    positions = {str(part(source, multi_topic)): offset for source, offset in ledger.current_positions(run.present).items()}
     shown = publisher.shown(keys, asset)
     newest = {key: (last.seq, last.batch) for key, last in shown.items()}
     if any(last.seq > ledger.seq or last.end > positions.get(key, 0) for key, last in shown.items()):
