@@ -162,7 +162,7 @@ def failed_tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, home: H
     """Build the result of a tick that could not check the pipeline: the error as skip reason, and a failed check `lag`.
 
     The check fails at once if a retry does not help or the last run has failed, else when ticks have failed for 5 minutes:
-    brokers or locks that are unavailable for a moment are no failure.
+    brokers or locks may be unavailable for a moment.
     """
     before, now = _Waiting.of(context.cursor), time.time()
     waiting = replace(before, mark="", failing=before.failing or now)
