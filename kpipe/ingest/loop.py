@@ -198,7 +198,7 @@ class Ingest:
             staged = self._sized(observed, staged)
             commit = self.check(staged)  # 5
             committed = self.commit(commit, staged, last)  # 6
-            return self.publish(committed, staged)  # 7
+            return self.publish(committed)  # 7
 
     def _resumed(self) -> Committed | None:
         """Commit the batch that an earlier run began to send, if it exists: it can only be finished unchanged."""
@@ -340,11 +340,10 @@ class Ingest:
             return replace(committed, batch=batch)
         return self.commit(self.check(again), again, last)
 
-    def publish(self, committed: Committed, staged: StagedBatch | None = None) -> Committed:
+    def publish(self, committed: Committed) -> Committed:
         """Report the commit that was read back, and store its position in this home."""
         failpoint("publish.before")
         age = committed.seq if committed.age is None else committed.age
         self.seen.note(self.seen.uid or self.destination.ledger()[0], max(age, self.seen.seq))
-        looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
-        self.on_event(Event("committed", committed.batch, committed, "", *looked))
+        self.on_event(Event("committed", committed.batch, committed))
         return committed

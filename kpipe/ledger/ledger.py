@@ -157,6 +157,18 @@ class Ledger:
         heads = ((source, self.live(source)) for source in self.sources())
         return {source: lane.next for source, lane in heads if lane is not None}
 
+    def current_positions(self, present: Collection[PartitionId] = ()) -> dict[PartitionId, int]:
+        """Return the next offset of each partition, without earlier topics of the same name.
+
+        Args:
+            present: partitions that the brokers have. A recreated topic has lanes under each of its ids, which stay open, so
+                only the brokers distinguish them. If none is present, one with an open lane is returned.
+        """
+        heads = {source: lane for source in self.sources() if (lane := self.live(source)) is not None}
+        ordered = sorted(heads, key=lambda source: (source in present, heads[source].open))
+        last = {(source.topic.name, source.partition): source for source in ordered}
+        return {source: heads[source].next for source in last.values()}
+
     def apply(self, changes: Iterable[LaneChange]) -> Ledger | Conflict:
         """Return the ledger after all these changes, or the first conflict: the reference for every destination."""
         changes, lanes, changed = tuple(changes), dict(self.lanes), set[tuple[PartitionId, int]]()

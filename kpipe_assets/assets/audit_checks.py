@@ -14,6 +14,7 @@ import dagster as dg
 from kpipe.batch_audit import Auditing
 from kpipe.definition.pipeline import Pipeline
 from kpipe.interfaces import Destination
+from kpipe_assets.assets.check_records import latest_result
 
 __all__ = ["PREFIX", "audit_news", "audit_results", "audit_specs"]
 
@@ -72,7 +73,7 @@ def audit_news(
     """
     if not isinstance(destination, Auditing) or not pipeline.into.audit:
         return []
-    last_results = {name: _last_result(instance, dg.AssetCheckKey(asset, PREFIX + name)) for name in pipeline.into.audit}
+    last_results = {name: latest_result(instance, dg.AssetCheckKey(asset, PREFIX + name)) for name in pipeline.into.audit}
     snapshot = destination.held_back()
     since = {} if snapshot else destination.passed_since()
     texts = pipeline.into.audit
@@ -97,12 +98,6 @@ def audit_news(
                 )
             )
     return events
-
-
-def _last_result(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    event = record.evaluation if record is not None else None
-    return event if isinstance(event, dg.AssetCheckEvaluation) else None  # else planned, but not executed
 
 
 def _is_current(last: dg.AssetCheckEvaluation | None, snapshot: str, text: str, since: int | None) -> bool:

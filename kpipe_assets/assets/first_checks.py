@@ -16,6 +16,7 @@ import dagster as dg
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe.interfaces import Destination, Topics
+from kpipe_assets.assets.check_records import latest_record
 from kpipe_assets.assets.table_checks import check_assets, check_keys, evaluations, troubled
 from kpipe_assets.assets.topic_table_assets import topics_with_tables
 from resources.home import Home
@@ -47,13 +48,13 @@ def first_results(
         home: KPIPE_HOME.
         destination: the pipeline's; all its commits are published.
         topics: returns the client of its brokers.
-        again: whether to evaluate checks with old results, too, except `lag` (`verdict`). Only changed results are returned.
+        again: whether to evaluate checks with old results, too, except `lag` (lag_verdict.py). Only changed results are returned.
     """
     row = next(iter(destination.view("pipelines")), None)
     if row is None or not destination.view("batches_summary", limit=1):
         return None  # nothing was loaded yet
     keys, with_tables = check_assets(pipeline, home), topics_with_tables(pipeline, home)
-    last = {item: _latest(instance, *item) for item in check_keys(pipeline, keys)}
+    last = {(name, key): latest_record(instance, dg.AssetCheckKey(key, name)) for name, key in check_keys(pipeline, keys)}
     missing = [item for item, record in last.items() if record is None or (again and item[0] != "lag" and _is_old(record))]
     uid, ledger = destination.ledger()
     if int(row["rows"]) + int(row["dead_letters"]) > _MOST_ROWS or ledger.seq > _MOST_COMMITS:
@@ -81,13 +82,8 @@ def first_results(
         result
         for result in results
         for record in [last[result.check_name, result.asset_key]]
-        if _is_news(result, record) and _is_same(record, _latest(instance, result.check_name, result.asset_key))
+        if _is_news(result, record) and _is_same(record, latest_record(instance, result.asset_check_key))
     ]
-
-
-def _latest(instance: dg.DagsterInstance, name: str, key: dg.AssetKey) -> Any:
-    """Return the record of the newest evaluation, also if a run has only planned it; None: there is none."""
-    return instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, name))
 
 
 def _is_same(before: Any, now: Any) -> bool:

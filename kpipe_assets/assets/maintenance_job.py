@@ -22,16 +22,17 @@ def maintenance_defs(pipeline: Pipeline, home: Home) -> dg.Definitions:
         return dg.Definitions()
     name = f"{pipeline.name}_maintenance"
 
-    @dg.op(name=f"{name}_step", description="Compact the table; see `kpipe maintain`.")
+    @dg.op(name=f"kpipe_maintenance_step__{pipeline.name}", description="Compact the table; see `kpipe maintain`.")
     def step(context: dg.OpExecutionContext) -> None:
         done = maintained(pipeline, home, rules, context.log.info)
         numbers = {f"kpipe/{key}": value for key, value in done.to_dict().items()}
         context.log_event(dg.AssetObservation(table_key(pipeline), description="maintenance", metadata=numbers))
 
-    @dg.job(name=name, description=f"Compact table {pipeline.into.table}, beside running ingest.")
-    def job() -> None:
+    @dg.graph(name=f"kpipe_maintenance__{pipeline.name}")  # that of the job may be a table's, which is the name of its op
+    def steps() -> None:
         step()
 
+    job = steps.to_job(name=name, description=f"Compact table {pipeline.into.table}, beside running ingest.")
     if rules.cron is None:
         return dg.Definitions(jobs=[job])
     schedule = dg.ScheduleDefinition(

@@ -36,7 +36,8 @@ from resources.home import Home
 
 __all__ = ["OP_TAG", "HowLong", "op_name", "table_asset", "table_key", "table_keys"]
 
-#: Tag of every run of a pipeline, for the queue's limit and for the sensor.
+#: Tag of the runs that a pipeline's sensor requests, for the queue's limit, and of the step in every run. A run that is started
+#: in the UI has only that of its step; `pipeline_runs` finds both.
 OP_TAG = "kpipe/pipeline"
 # Shortest time between two events of a partition in a run: Dagster never deletes events, and one batch a second would
 # write 86,400 a day for each partition. With many partitions the time is longer (`rarer`).
@@ -66,8 +67,13 @@ def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
 
 
 def op_name(pipeline: Pipeline) -> str:
-    """Return the name of the assets' op, which is also the key of its run config. Dagster derives it from the asset key."""
-    return "__".join(table_key(pipeline).path)
+    """Return the name of the assets' op, which is also the key of its run config: the table's name.
+
+    Names of ops and graphs are unique in a code location. Dagster's own graphs begin with `__`, all others of kpipe with
+    `kpipe_`, which no table may.
+    """
+    table = pipeline.into.table
+    return f"kpipe_pipelines__{pipeline.name}" if pipeline.into.is_template or table.startswith("__") else table
 
 
 def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:
@@ -237,7 +243,7 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, at: int) -
     if not keys:
         return {}
     asset, multi_topic, ledger = publisher.keys[at], run.pipeline.source.multi_topic, run.destination.ledger()[1]
-    positions = {str(part(source, multi_topic)): offset for source, offset in ledger.positions().items()}
+    positions = {str(part(source, multi_topic)): offset for source, offset in ledger.current_positions(run.present).items()}
     shown = publisher.shown(keys, asset)
     newest = {key: (last.seq, last.batch) for key, last in shown.items()}
     if any(last.seq > ledger.seq or last.end > positions.get(key, 0) for key, last in shown.items()):

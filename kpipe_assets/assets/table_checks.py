@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import KpipeError, LedgerMismatch, NeedsOperator
+from kpipe.errors import KpipeError, LedgerMismatch
 from kpipe.ingest.staging import filled
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
@@ -30,12 +30,14 @@ from kpipe_assets.runs.proof import Proof, known_ledger, proof
 from kpipe_assets.runs.status import last_error
 from resources.home import Home
 
-__all__ = ["Bounds", "check_assets", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
+__all__ = [
+    "TROUBLE", "Bounds", "Result", "behind", "check_assets", "check_keys", "evaluations", "table_checks", "troubled",
+]  # fmt: skip
 
 _NAMES = {
     "complete": "Every offset of every committed range is exactly one of: row, dead letter, filtered, gap.",
     "published": "Dagster shows the newest commit of each partition in the ledger.",
-    "lag": "The lag is below the bound, and the last run has not failed.",
+    "lag": "The lag is below the bound, the last run has not failed, and ledger and brokers can be read.",
     "schema": "The table has the declared columns with the declared types.",
     "dead_letters": "The share of dead letters is below the bound.",
 }
@@ -47,10 +49,8 @@ _OF_TOPIC = ("complete", "schema")
 
 # Attempts to compare ledger and Dagster while another run commits.
 _TRIES = 5
-# Metadata of a check result that reports an error: the error's class.
-_TROUBLE = "kpipe/error"
-# Metadata of a result of `verdict` that reports an error: number of the newest commit.
-_SEQ = "kpipe/seq"
+#: Metadata of a check result that reports an error: the error's class.
+TROUBLE = "kpipe/error"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     keys, topics = check_assets(pipeline, home), topics_with_tables(pipeline, home)
 
     @dg.multi_asset_check(
-        name=f"{pipeline.name}_checks",
+        name=f"kpipe_checks__{pipeline.name}",
         specs=[
             dg.AssetCheckSpec(name, asset=key, description=text)
             for name, key in check_keys(pipeline, keys)
@@ -109,6 +109,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     return checks
 
 
+#: Whether it passed, its severity, a summary and metadata.
 Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
 _ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
@@ -257,73 +258,21 @@ def _lag(pipeline: Pipeline, home: Home, destination: Destination, topics: Topic
             raise error
     except KpipeError as error:
         return troubled(error)
-    return _behind(ledger, snapshot, bound)
+    return behind(ledger, snapshot, bound)
 
 
 def troubled(error: KpipeError) -> Result:
     """Return the failed result of an error."""
-    return False, _ERROR, str(error), {_TROUBLE: type(error).__name__}
+    return False, _ERROR, str(error), {TROUBLE: type(error).__name__}
 
 
-def _behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> Result:
-    behind = lag(ledger, snapshot)
-    total = sum(behind.values())
-    worst = max(behind, key=lambda source: behind[source], default=None)
-    summary = f"{total:,} offsets behind" + (f", most of them in {worst}: {behind[worst]:,}" if worst and total else "")
+def behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> Result:
+    """Return the result of the check `lag` if there is no error."""
+    unread = lag(ledger, snapshot)
+    total = sum(unread.values())
+    worst = max(unread, key=lambda source: unread[source], default=None)
+    summary = f"{total:,} offsets behind" + (f", most of them in {worst}: {unread[worst]:,}" if worst and total else "")
     return total <= bound, _WARN, f"{summary} (bound {bound:,})", {"kpipe/lag": total}
-
-
-def verdict(
-    instance: dg.DagsterInstance,
-    pipeline: Pipeline,
-    ledger: Ledger,
-    snapshot: TopicSnapshot,
-    trouble: KpipeError | None,
-    at_work: bool = False,
-    by_dagster: bool = False,
-) -> list[dg.AssetCheckEvaluation]:
-    """Evaluate the check `lag` in a sensor: failed after an error, and above the bound, until that is over.
-
-    Returns an evaluation only if it passes and the last one failed, or the reverse, or if it needs an operator for another
-    reason. A run that fails does not execute its checks, and a run outside of Dagster has none: the last result would remain.
-
-    Args:
-        instance: Dagster instance.
-        pipeline: the definition.
-        ledger: the committed offsets.
-        snapshot: the brokers' offsets.
-        trouble: the error that needs an operator, or with which the last run has ended; None: there is none.
-        at_work: whether a run is at work.
-        by_dagster: whether it is one of Dagster, which evaluates the bound at its end.
-    """
-    key = dg.AssetCheckKey(table_keys(pipeline)[0], "lag")
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    event = record.evaluation if record is not None else None
-    last = event if isinstance(event, dg.AssetCheckEvaluation) else None  # else planned, but not executed
-    reported = {name: value.value for name, value in last.metadata.items()} if last is not None and not last.passed else {}
-    passed, severity, summary, metadata = troubled(trouble) if trouble else _behind(ledger, snapshot, Bounds().lag)
-    if trouble is not None:
-        again = not isinstance(trouble, NeedsOperator) and reported.get(_TROUBLE) == metadata[_TROUBLE]
-        if again or (reported and last is not None and last.description == summary):
-            return []
-        metadata = {**metadata, _SEQ: ledger.seq}
-    elif last is None:
-        return []  # see first_checks.py
-    elif _TROUBLE in reported:
-        if at_work and reported.get(_SEQ) == ledger.seq and metadata["kpipe/lag"]:
-            return []  # it has committed nothing yet, and may end with the same error
-    elif by_dagster or last.passed == passed:
-        return []
-    return [
-        dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=passed,
-            severity=severity,
-            description=summary,
-            metadata=metadata,
-        )
-    ]
 
 
 def _schema(pipeline: Pipeline, actual: Columns | None) -> Result:

@@ -115,7 +115,7 @@ class Reader:
             self._known = (*known, _totals(destination, ledger.seq))
         values["totals"], values["seq"] = self._known[3], ledger.seq
         values["row"] = next(iter(destination.view("pipelines")), {})
-        values["positions"] = _newest(ledger.positions(), ledger)
+        values["positions"] = _by_key(ledger.current_positions())
         return ledger
 
     def _brokers(self, pipeline: Pipeline, ledger: Ledger, values: dict[str, Any]) -> None:
@@ -126,8 +126,7 @@ class Reader:
         snapshot = topics.snapshot()
         behind, positions = lag(ledger, snapshot), ledger.positions()
         values["lag"] = {_key(source): unread for source, unread in behind.items()}
-        current = {_key(source): positions[source] for source in snapshot.partitions if source in positions}
-        values["positions"] = {**values["positions"], **current}
+        values["positions"] = _by_key(ledger.current_positions(snapshot.partitions))
         if isinstance(topics, _Timed):
             chosen = sorted((source for source in behind if source in positions), key=lambda source: -behind[source])
             found = topics.times({source: positions[source] for source in chosen[: self._most]})
@@ -138,9 +137,8 @@ def _key(source: PartitionId) -> tuple[str, int]:
     return source.topic.name, source.partition
 
 
-def _newest(positions: Mapping[PartitionId, int], ledger: Ledger) -> dict[tuple[str, int], int]:
-    """Return positions by topic and number; of a recreated topic, those with an open lane, in the ledger's order."""
-    return {_key(source): offset for source, offset in positions.items() if ledger.live(source) is not None}
+def _by_key(positions: Mapping[PartitionId, int]) -> dict[tuple[str, int], int]:
+    return {_key(source): offset for source, offset in positions.items()}
 
 
 def _totals(destination: Destination, seq: int) -> Totals:

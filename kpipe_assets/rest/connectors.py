@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -185,9 +186,15 @@ def router(worker: Worker) -> APIRouter:
 
 
 def _positions(worker: Worker, name: str) -> dict[str, int]:
-    """Return the next offset of each partition that the ledger contains."""
+    """Return the next offset of each partition that the ledger contains, to compare with an earlier one.
+
+    Of a recreated topic, the sum over all its ids: reading any of them changes it.
+    """
     _, ledger = open_destination(worker.definition(name), worker.home).ledger()
-    return {f"{source.topic.name}/{source.partition}": offset for source, offset in ledger.positions().items()}
+    sums = Counter[str]()
+    for source, offset in ledger.positions().items():
+        sums[str(source)] += offset
+    return dict(sums)
 
 
 def _stop(worker: Worker, name: str, target: str) -> None:

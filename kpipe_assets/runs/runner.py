@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from kpipe.interfaces import Destination, GroupFollower
 from kpipe.planning.planner import Idle
 from kpipe.run_events import Event
 from kpipe.tables.upsert import with_key
+from kpipe.topics import PartitionId
 from kpipe_assets.runs.dead_letter_topic import DeadLetterTopic
 from kpipe_assets.runs.rebuilt import finish, is_outdated, was_exchanged
 from kpipe_assets.runs.retries import count_retry
@@ -57,12 +58,14 @@ class Run:
         ready: called before the first pass.
         ended_by: why the run ended before it had caught up, although no stop was requested: `exchange` of its table, or `edit`
             of its definition; empty: it did not.
+        present: partitions that the brokers had at the last pass; empty before the first one.
     """
 
     home: Home
     loop: Ingest
     ready: Callable[[], None] = lambda: None
     ended_by: str = field(default="", init=False)
+    present: Collection[PartitionId] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._observe: Callable[[Event], None] = lambda _: None
@@ -217,8 +220,10 @@ class Run:
         return frozenset(entry.batch for entry in self.destination.history())
 
     def _counting(self, event: Event) -> None:
-        """Count retries, and pass the event to observers and caller."""
+        """Note the partitions, count retries, and pass the event to observers and caller."""
         self._observe(event)
+        if event.snapshot is not None:
+            self.present = event.snapshot.partitions
         if event.kind in ("idle", "planned"):
             note_waits(self.home, self.pipeline, event.detail)
         if event.kind == "retry":

@@ -21,8 +21,9 @@ from kpipe_assets.publishing.metadata import partition_keys
 from kpipe_assets.runs.backoff import Backoff
 from kpipe_assets.runs.run_locks import is_alive
 from kpipe_assets.runs.run_workers import is_gone
+from kpipe_assets.sensors.pipeline_runs import pipeline_runs
 from kpipe_assets.sensors.sensor_state import serving
-from kpipe_assets.sensors.tick import TickState, check_sources
+from kpipe_assets.sensors.tick import TickState, check_sources, failed_tick
 from resources.home import Home
 
 __all__ = ["CONTINUOUS_TAG", "Pace", "ingest_sensor"]
@@ -93,13 +94,11 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
         context: dg.SensorEvaluationContext,
         kafka: dg.ResourceParam[Topicsources],
         destinations: dg.ResourceParam[Destinations],
-    ) -> dg.SensorResult | dg.SkipReason:
+    ) -> dg.SensorResult:
         try:
             seen = check_sources(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
-            if error.retriable:  # a broker or lock that is unavailable for a moment is not a failure of the sensor
-                return dg.SkipReason(str(error))
-            raise
+            return failed_tick(context, pipeline, home, error)
         if seen.rests:
             return seen.result(_CAUGHT_UP)
         reason = _skip_reason(context.instance, pipeline, home, seen, pace)
@@ -127,11 +126,9 @@ def _skip_reason(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, s
 
 def _in_progress(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, pace: Pace) -> list[dg.RunRecord]:
     """List runs of this table that are queued or running. Report a run without a process as failed, and skip it."""
-    key, alive = table_key(pipeline), []
-    for record in instance.get_run_records(dg.RunsFilter(statuses=_IN_PROGRESS)):
+    alive = []
+    for record in pipeline_runs(instance, pipeline.name, table_key(pipeline), _IN_PROGRESS):
         run = record.dagster_run
-        if run.tags.get(OP_TAG) != pipeline.name and key not in (run.asset_selection or ()):
-            continue
         if run.status == dg.DagsterRunStatus.NOT_STARTED and _age(record) > pace.launch_s:
             continue
         if run.status in _LAUNCHED and not is_alive(home, pipeline.name, run.run_id) and is_gone(instance, run):

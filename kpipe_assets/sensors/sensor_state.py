@@ -10,10 +10,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe.errors import KpipeError
 from kpipe_assets.dagster_server import LOCATION
 from kpipe_assets.dagster_server.instance import environment, is_unedited, open_instance, prepare
 from kpipe_assets.runs.load_problems import load_problem
@@ -30,6 +31,7 @@ _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
 _INTERVAL_S = 5  # as in ingest_sensor.py; Dagster uses the interval of the definition
 _BEAT_S = 90.0  # a daemon sends a heartbeat every 30 s
 _START_S = 60.0  # time to start Dagster and Spark on a busy machine
+_UNENDED = "history/runs.db", "SELECT 1 FROM runs WHERE status IN ('QUEUED', 'STARTING', 'STARTED') LIMIT 1"
 
 
 def serving(home: Home) -> Service | None:
@@ -141,6 +143,16 @@ class SensorStates:
         for each in chosen:
             instance.run_coordinator.cancel_run(each)
 
+    def has_runs(self, name: str) -> bool:
+        """Return whether Dagster has queued a run of the pipeline, or is starting one."""
+        if self._opened is None and _query(self._home, *_UNENDED) == []:
+            return False
+        if self._instance() is None:
+            return False
+        import dagster as dg
+
+        return bool(self._runs(name, [dg.DagsterRunStatus.QUEUED])) or self.starting(name)
+
     def starting(self, name: str) -> bool:
         """Return whether Dagster is starting a run of the pipeline."""
         if self._instance() is None:
@@ -153,13 +165,16 @@ class SensorStates:
         return any(time.time() - when < _START_S for when in began)
 
     def _runs(self, name: str, statuses: list[Any]) -> Sequence[Any]:
-        import dagster as dg
-
-        from kpipe_assets.assets.table_asset import OP_TAG
+        from kpipe_assets.assets.table_asset import table_key
+        from kpipe_assets.sensors.pipeline_runs import pipeline_runs
 
         instance = self._instance()
         assert instance is not None
-        return instance.get_run_records(dg.RunsFilter(tags={OP_TAG: name}, statuses=statuses))
+        table = None
+        with suppress(KpipeError):  # the definition is invalid or was dropped
+            pipeline = self._home.pipeline(name)
+            table = None if load_problem(self._home, name) else table_key(pipeline)  # else the asset is another pipeline's
+        return pipeline_runs(instance, name, table, statuses)
 
     def _instance(self, make: bool = False) -> dg.DagsterInstance | None:
         """Return the Dagster instance, or None if it does not exist and `make` is false."""
@@ -174,27 +189,39 @@ class SensorStates:
 
 
 def _read(home: Home) -> frozenset[str] | None:
-    """Read the names of running sensors from Dagster's SQLite file.
+    """Read the names of running sensors from Dagster's SQLite file; None: see `_query`."""
+    rows = _query(
+        home,
+        "schedules/schedules.db",
+        "SELECT instigator_body FROM instigators WHERE instigator_type = 'SENSOR' AND status = 'RUNNING'",
+    )
+    if rows is None:
+        return None
+    try:
+        names = [str(json.loads(body)["origin"]["job_name"]) for (body,) in rows]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return frozenset(name.removesuffix("_ingest") for name in names if name.endswith("_ingest"))
+
+
+def _query(home: Home, file: str, statement: str) -> list[tuple[Any, ...]] | None:
+    """Query one of Dagster's SQLite files; no rows if it does not exist yet.
 
     None if the file is unreadable, or if `dagster.yaml` was edited and may select another storage. Importing Dagster would
     take seconds of CPU, and `kpipe status` needs nothing else of it.
     """
     folder = Path(environment(home)["DAGSTER_HOME"])
-    file = folder / "schedules" / "schedules.db"
     own = folder == home.dagster and not (folder / "dagster.yaml").exists()  # at most, another process is creating it
     if not own and not is_unedited(folder):
         return None
-    if not file.is_file():
-        return frozenset()
+    path = folder / file
+    if not path.is_file():
+        return []
     try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
-            rows = database.execute(
-                "SELECT instigator_body FROM instigators WHERE instigator_type = 'SENSOR' AND status = 'RUNNING'"
-            ).fetchall()
-        names = [str(json.loads(body)["origin"]["job_name"]) for (body,) in rows]
-    except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-        return frozenset() if "no such table" in str(error) else None  # before the first sensor was started
-    return frozenset(name.removesuffix("_ingest") for name in names if name.endswith("_ingest"))
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
+            return database.execute(statement).fetchall()
+    except sqlite3.Error as error:
+        return [] if "no such table" in str(error) else None  # before the first sensor was started
 
 
 def _states(instance: dg.DagsterInstance) -> list[Any]:

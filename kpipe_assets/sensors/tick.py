@@ -17,7 +17,7 @@ from functools import partial
 import dagster as dg
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import LedgerMismatch, NeedsOperator, OffsetsLost
+from kpipe.errors import KpipeError, LedgerMismatch, NeedsOperator, OffsetsLost
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import check_source, lag
@@ -25,8 +25,9 @@ from kpipe.planning.reconcile import Survey
 from kpipe.topics import TopicSnapshot
 from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.first_checks import AGAIN_S, first_results
+from kpipe_assets.assets.lag_verdict import alarm, verdict
 from kpipe_assets.assets.table_asset import table_keys
-from kpipe_assets.assets.table_checks import check_assets, verdict
+from kpipe_assets.assets.table_checks import check_assets
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, source_keys, untold
 from kpipe_assets.assets.topic_table_assets import publish_topic_tables
 from kpipe_assets.dagster_resources import Destinations, Topicsources
@@ -37,7 +38,7 @@ from kpipe_assets.runs.run_locks import is_run_by_dagster, is_running
 from kpipe_assets.runs.status import last_error
 from resources.home import Home
 
-__all__ = ["TickState", "check_sources"]
+__all__ = ["TickState", "check_sources", "failed_tick"]
 
 # Shortest time between two observations of a partition: Dagster never deletes events.
 _OBSERVE_S = 60.0
@@ -48,6 +49,8 @@ _MAX_OBSERVATIONS = 50
 # While a run is in progress, the sensor publishes commits that are older than this. `kpipe run --follow` publishes none; a
 # Dagster run publishes every 30 s.
 _REPAIR_S = 60.0
+# Ticks that fail for longer than this, with errors that a retry may solve, make the check `lag` fail.
+_LASTING_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class TickState:
         waiting = self.waiting
         if not self.rests:
             quiet = may_rest and not (requests or self.new or self.events or self.shown or waiting.seq)
-            waiting = replace(waiting, mark=self.mark if quiet else "", looked=time.time() if quiet else 0.0)
+            waiting = replace(waiting, mark=self.mark if quiet else "", looked=time.time() if quiet else 0.0, failing=0.0)
         return dg.SensorResult(
             run_requests=list(requests) or None,
             skip_reason=None if requests else reason,
@@ -114,7 +117,7 @@ def check_sources(
     If ledger and brokers are unchanged since the last full check in the cursor, nothing else is read.
 
     Raises:
-        KpipeError: the ledger cannot be read, or the brokers do not answer.
+        KpipeError: the ledger cannot be read, or the brokers do not answer; see `failed_tick`.
     """
     home.make()
     destination, topics = destinations.open(pipeline), kafka.topics(pipeline)
@@ -139,7 +142,10 @@ def check_sources(
     at_work = is_running(home, pipeline.name)
     by_dagster = at_work and is_run_by_dagster(home, pipeline.name)
     trouble_now = trouble or last_error(home, pipeline.name)
-    events += verdict(context.instance, pipeline, ledger, snapshot, trouble_now, at_work, by_dagster)
+    if trouble_now is not None:
+        events += alarm(context.instance, pipeline, trouble_now, ledger.seq)
+    else:
+        events += verdict(context.instance, pipeline, ledger, snapshot, at_work, by_dagster)
     if not by_dagster:  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
         assets = " ".join(key.to_user_string() for key in check_assets(pipeline, home))
@@ -150,6 +156,20 @@ def check_sources(
             told = {(event.asset_key, event.check_name) for event in events if isinstance(event, dg.AssetCheckEvaluation)}
             events += [event for event in results or () if (event.asset_key, event.check_name) not in told]
     return TickState(ledger, snapshot, trouble, new, events, shown, waiting, mark)
+
+
+def failed_tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, home: Home, error: KpipeError) -> dg.SensorResult:
+    """Build the result of a tick that could not check the pipeline: the error as skip reason, and a failed check `lag`.
+
+    The check fails at once if a retry does not help or the last run has failed, else when ticks have failed for 5 minutes:
+    brokers or locks may be unavailable for a moment.
+    """
+    before, now = _Waiting.of(context.cursor), time.time()
+    waiting = replace(before, mark="", failing=before.failing or now)
+    lasts = not error.retriable or now - waiting.failing > _LASTING_S
+    trouble = last_error(home, pipeline.name) or (error if lasts else None)
+    events = alarm(context.instance, pipeline, trouble) if trouble is not None else []
+    return dg.SensorResult(skip_reason=str(error), asset_events=events, cursor=json.dumps(asdict(waiting)))
 
 
 def _mark(uid: str, ledger: Ledger, snapshot: TopicSnapshot) -> str:
@@ -217,6 +237,7 @@ class _Waiting:
         tried: when the sensor last began to evaluate checks.
         evaluated: when it did so for the last time.
         evaluated_seq: number of the newest commit then.
+        failing: when the first of the last ticks failed; 0: the last one did not.
     """
 
     seq: int = 0
@@ -227,6 +248,7 @@ class _Waiting:
     tried: float = 0.0
     evaluated: float = 0.0
     evaluated_seq: int = 0
+    failing: float = 0.0
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Waiting":

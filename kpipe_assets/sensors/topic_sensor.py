@@ -8,7 +8,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.sensors.ingest_sensor import Pace
-from kpipe_assets.sensors.tick import check_sources
+from kpipe_assets.sensors.tick import check_sources, failed_tick
 from resources.home import Home
 
 __all__ = ["metadata_sensor"]
@@ -30,11 +30,11 @@ def metadata_sensor(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.S
         context: dg.SensorEvaluationContext,
         kafka: dg.ResourceParam[Topicsources],
         destinations: dg.ResourceParam[Destinations],
-    ) -> dg.SensorResult | dg.SkipReason:
+    ) -> dg.SensorResult:
         try:
             seen = check_sources(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
-            return dg.SkipReason(str(error))
+            return failed_tick(context, pipeline, home, error)
         if seen.trouble:
             return seen.result(f"needs an operator: {seen.trouble}")
         return seen.result(f"{seen.shown} table events published" if seen.shown else f"{seen.behind:,} offsets behind")

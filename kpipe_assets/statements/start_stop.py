@@ -115,7 +115,7 @@ def stop(home: Home, sensor_states: SensorStates, statement: Stop, report: Calla
     """
     name = statement.pipeline
     home.pipeline(name)
-    was_on, was_running = sensor_states.turn(name, on=False), is_running(home, name)
+    was_on, was_running = sensor_states.turn(name, on=False), _has_runs(home, sensor_states, name)
     if not was_on and not was_running:
         if statement.if_running:
             return Result(f"pipeline {name} is not running")
@@ -129,7 +129,7 @@ def stop_all(home: Home, sensor_states: SensorStates, statement: StopAll, report
     results: dict[str, str | KpipeError] = {}
     for name in home.names():
         try:
-            if sensor_states.turn(name, on=False) or is_running(home, name):
+            if sensor_states.turn(name, on=False) or _has_runs(home, sensor_states, name):
                 results[name] = "stopped"
         except KpipeError as error:
             results[name] = error
@@ -142,7 +142,7 @@ def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: C
     if statement.if_exists and name not in home.names():
         return Result(f"pipeline {name} does not exist")
     home.pipeline(name)
-    if sensor_states.turn(name, on=False) or is_running(home, name):
+    if sensor_states.turn(name, on=False) or _has_runs(home, sensor_states, name):
         _end(home, sensor_states, name, cancel=False, report=report)
     note_state(home, name, "detached")
     return Result(f"pipeline {name} detached: you can change its table; START PIPELINE {name} continues")
@@ -150,7 +150,12 @@ def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: C
 
 def is_stopped(home: Home, sensor_states: SensorStates, name: str) -> bool:
     """Return whether the pipeline has no current run and its sensor is stopped."""
-    return name not in sensor_states.on() and not is_running(home, name)
+    return name not in sensor_states.on() and not _has_runs(home, sensor_states, name)
+
+
+def _has_runs(home: Home, sensor_states: SensorStates, name: str) -> bool:
+    """Return whether a run is at work, or waits in Dagster's queue, or is starting there."""
+    return is_running(home, name) or sensor_states.has_runs(name)
 
 
 def _end(home: Home, sensor_states: SensorStates, name: str, cancel: bool, report: Callable[[str], None]) -> None:

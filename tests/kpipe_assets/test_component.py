@@ -24,6 +24,7 @@ from kpipe_assets.commands.json_schema import json_schema
 from kpipe_assets.component import catalog
 from kpipe_assets.dagster_resources import real
 from kpipe_assets.example.downstream import demos, downstream
+from kpipe_assets.runs.load_problems import load_problem
 from resources.home import Home
 
 # Loading components imports what every installed library registers; dagster-spark's own class warns of itself.
@@ -251,6 +252,25 @@ def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_a
         checks = [check for check in defs.asset_checks or () if "kpipe_definitions" in check.node_def.name]
         done = dg.materialize(checks, instance=instance, selection=dg.AssetSelection.all_asset_checks(), raise_on_error=False)
         assert {item.passed for item in done.get_asset_check_evaluations()} == {False}
+
+
+@pytest.mark.parametrize("table", ["good_checks", "good_maintenance", "good_maintenance_step", "pipelines__each", "__ASSET_JOB"])
+def test_no_name_of_a_table_keeps_dagster_from_loading_the_others(tmp_path: Path, table: str) -> None:
+    """Names of ops and graphs are unique in a code location, and Dagster compares them late."""
+    home = Home(tmp_path)
+    definition(home, "good")
+    good = home.pipelines / "good.yaml"
+    good.write_text(good.read_text().replace("table: good", "type: iceberg, table: good, maintenance: {}"))
+    definition(home, "each", "'t_{topic}'")
+    each = home.pipelines / "each.yaml"
+    each.write_text(each.read_text().replace("topic: clicks", "topics: [clicks, views]"))
+    definition(home, "health", table)
+    defs = catalog(home)
+    dg.Definitions.validate_loadable(defs)
+    assert {load_problem(home, name) for name in home.names()} == {""}
+    keys = {spec.key for spec in defs.resolve_all_asset_specs()}
+    assert keys >= {dg.AssetKey(key) for key in (["good"], ["pipelines", "each"], [table])}
+    assert defs.resolve_job_def("good_maintenance"), "the name of the job, which users see, stays"
 
 
 def test_only_the_demo_gets_the_demos_asset_downstream(tmp_path: Path) -> None:

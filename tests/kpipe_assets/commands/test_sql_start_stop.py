@@ -7,12 +7,15 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from kpipe.definition.pipeline import Into
+from kpipe.errors import InvalidStatement
+from kpipe.sql.statements import Detach, Stop, StopAll
 from kpipe_assets.assets.table_asset import OP_TAG
 from kpipe_assets.component import catalog
 from kpipe_assets.dagster_server.instance import open_instance
@@ -23,6 +26,8 @@ from kpipe_assets.runs.stop_requests import StopRequests, ask
 from kpipe_assets.sensors import sensor_state
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements import start_stop
+from kpipe_assets.statements.result import Result
+from kpipe_assets.statements.start_stop import detach, is_stopped, stop, stop_all
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wrong
@@ -131,6 +136,55 @@ def test_a_run_that_has_waited_for_long_is_starting(tmp_path: Path, monkeypatch:
         database.execute("UPDATE runs SET update_timestamp = datetime('now', '-1 hour')")
     with SensorStates(home) as sensor_states:
         assert not sensor_states.starting("orders"), "its process died"
+
+
+def test_a_run_that_was_started_in_the_ui_is_one_of_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no tag of the sensor: its assets name the pipeline."""
+    import dagster as dg
+    from dagster._core.remote_origin import RemoteJobOrigin
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = Home.at(tmp_path).make()
+    for name in ("orders", "orders_pg"):
+        home.save(PIPELINE.model_copy(update={"name": name, "into": Into(table="orders")}))
+    catalog(home)  # Dagster has not loaded the second one, whose table is the asset of the first
+    with SensorStates(home) as sensor_states:
+        sensor_states.turn("orders", True)
+        sensor_states.turn("orders", False)
+    queued, starting = dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING
+    with open_instance(str(home.dagster)) as instance:
+
+        def begin(status: dg.DagsterRunStatus) -> str:
+            chosen = frozenset({dg.AssetKey(["orders"])})
+            origin = RemoteJobOrigin(sensor_state._origin("orders").repository_origin, "__ASSET_JOB")
+            run = dg.DagsterRun("__ASSET_JOB", status=status, asset_selection=chosen, remote_job_origin=origin)
+            return instance.add_run(run).run_id
+
+        def stopped(statement: Callable[[SensorStates], Result]) -> str:
+            with SensorStates(home) as sensor_states:
+                return statement(sensor_states).message
+
+        run = begin(queued)
+        with pytest.raises(InvalidStatement, match="orders_pg is not running"):
+            stopped(lambda states: stop(home, states, Stop("orders_pg"), print))
+        with SensorStates(home) as sensor_states:
+            assert not is_stopped(home, sensor_states, "orders") and is_stopped(home, sensor_states, "orders_pg")
+        statements: list[Callable[[SensorStates], Result]] = [
+            lambda states: stop(home, states, Stop("orders"), print),
+            lambda states: stop_all(home, states, StopAll(), print),
+            lambda states: detach(home, states, Detach("orders"), print),
+        ]
+        for statement in statements:
+            stopped(statement)
+            found = instance.get_run_by_id(run)
+            assert found is not None and found.status == dg.DagsterRunStatus.CANCELED
+            run = begin(queued)
+        stopped(lambda states: stop(home, states, Stop("orders"), print))
+        with pytest.raises(InvalidStatement, match="orders is not running"):
+            stopped(lambda states: stop(home, states, Stop("orders"), print))
+        begin(starting)
+        with SensorStates(home) as sensor_states:
+            assert sensor_states.starting("orders") and not sensor_states.starting("orders_pg")
 
 
 @contextmanager

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import count
 
 import dagster as dg
 import pytest
 
+from kpipe.ingest.loop import Ingest
+from kpipe.run_events import Decisions
 from kpipe.testing.memory_store import MemoryStore
 from kpipe_assets.assets.table_checks import table_checks
 from kpipe_assets.publishing.publisher import Publisher
@@ -123,3 +126,16 @@ def test_an_event_without_a_batch_is_of_this_ledger(world: World) -> None:
     event = dg.AssetMaterialization(KEY, partition="0", metadata={"kpipe/last_seq": seq + 1})  # as an earlier kpipe stored it
     world.instance.report_runless_asset_event(event)
     assert publish(world) == 0
+
+
+def test_a_partition_of_a_recreated_topic_without_records_has_its_own_offset(world: World) -> None:
+    """Lanes of the earlier topic stay open, whatever the order of the ids is."""
+    assert world.run().success
+    world.topics._numbers = count(0)  # the new id comes before the first one
+    world.topics.recreate(3)
+    world.topics.produce(0, {"id": 9})
+    begin = Decisions(on_new_topic="begin")
+    assert list(Ingest(world.pipeline, world.topics, world.stager, world.destination, decisions=begin).run())
+    assert world.run().success
+    ends = [world.value(world.events(key)[-1], "kpipe/end_offset") for key in ("0", "1", "2")]
+    assert ends == [1, 0, 0]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kpipe.ledger.ledger import Lane, Ledger
+from kpipe.topics import PartitionId, TopicId
 from kpipe_assets import validation
+from kpipe_assets.rest import connectors
 from kpipe_assets.runs.status import note_state
 from kpipe_assets.validation import Case
 from resources.home import Home
@@ -244,6 +248,23 @@ def test_topics_of_a_connector_that_has_read_nothing(api: Client) -> None:
     assert api.get("/connectors/orders/topics") == {"orders": {"topics": []}}
     assert api.ask("PUT", "/connectors/orders/topics/reset").status == 202
     assert api.ask("GET", "/connectors/x/topics").status == 404
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), ("b", "a")])
+def test_a_recreated_topic_is_active_when_it_is_read(api: Client, monkeypatch: pytest.MonkeyPatch, ids: tuple[str, str]) -> None:
+    old, new = (PartitionId(TopicId("c", topic_id, "web"), 0) for topic_id in ids)
+
+    def read(offset: int) -> None:
+        lanes = (Lane(old, 0, 5), Lane(new, 0, offset))
+        found = SimpleNamespace(ledger=lambda: ("", Ledger("orders", 1, {lane.key: lane for lane in lanes})))
+        monkeypatch.setattr(connectors, "open_destination", lambda *_: found)
+
+    api.create()
+    read(1)
+    assert api.ask("PUT", "/connectors/orders/topics/reset").status == 202
+    assert api.get("/connectors/orders/topics") == {"orders": {"topics": []}}
+    read(2)
+    assert api.get("/connectors/orders/topics") == {"orders": {"topics": ["web"]}}
 
 
 def test_loggers(api: Client) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import dagster as dg
 import pytest
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from dagster._core.utils import make_new_run_id
 
-from kpipe.errors import DestinationBusy, LedgerMismatch
-from kpipe_assets.assets import first_checks, table_checks
+from kpipe.errors import BrokerUnreachable, CredentialsRefused, DestinationBusy, KpipeError, LedgerMismatch
+from kpipe_assets.assets import first_checks, lag_verdict, table_checks
 from kpipe_assets.assets.table_checks import Bounds
 from kpipe_assets.runs.run_locks import SERVED, at_work, marked
-from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster, tick
+from kpipe_assets.sensors import tick as tick_module
+from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster, said, tick
 
 NAMES = {"complete", "published", "lag", "schema", "dead_letters"}
 
@@ -29,8 +32,15 @@ def evaluated(result: dg.SensorResult) -> set[str]:
     return {event.check_name for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)}
 
 
-def planned(world: World, run_id: str, *names: str) -> None:
-    """What Dagster stores when a run that contains these checks is created."""
+def lag_events(result: dg.SensorResult) -> list[bool]:
+    """The new results of `lag`."""
+    events = [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    return [event.passed for event in events if event.check_name == "lag"]
+
+
+def planned(world: World, status: dg.DagsterRunStatus, *names: str) -> None:
+    """What Dagster stores when a run that contains these checks is created, which has this status now."""
+    run_id = world.instance.add_run(dg.DagsterRun("tweets", status=status)).run_id
     for name in names:
         event = dg.DagsterEvent(
             dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value,
@@ -85,8 +95,19 @@ def test_results_of_a_run_are_kept(loaded: World) -> None:
 
 def test_checks_that_a_run_will_evaluate_are_left_to_it(loaded: World) -> None:
     """Dagster shows the record that was stored last: a result of the sensor would hide that of a run that was created before."""
-    planned(loaded, make_new_run_id(), *NAMES - {"schema"})
+    planned(loaded, dg.DagsterRunStatus.STARTED, *NAMES - {"schema"})
     assert evaluated(tick(loaded, metadata=True)) == {"schema"}
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE, None])
+def test_checks_that_a_run_has_planned_and_not_evaluated_are_evaluated(loaded: World, status: dg.DagsterRunStatus | None) -> None:
+    """It was cancelled, has failed before them, or was deleted."""
+    planned(loaded, status or dg.DagsterRunStatus.CANCELED, *NAMES)
+    if status is None:
+        (run,) = loaded.instance.get_runs()
+        loaded.instance.run_storage.delete_run(run.run_id)
+    assert evaluated(tick(loaded, metadata=True)) == NAMES
+    assert not evaluated(tick(loaded, metadata=True))
 
 
 def test_checks_of_a_run_that_is_created_during_the_evaluation_are_left_to_it(
@@ -95,7 +116,7 @@ def test_checks_of_a_run_that_is_created_during_the_evaluation_are_left_to_it(
     real = table_checks._schema
 
     def racing(*arguments: object) -> table_checks.Result:
-        planned(loaded, make_new_run_id(), "complete", "lag")
+        planned(loaded, dg.DagsterRunStatus.STARTED, "complete", "lag")
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(table_checks, "_schema", racing)
@@ -153,7 +174,7 @@ def lag_of(world: World) -> tuple[bool, dg.AssetCheckSeverity, str]:
 def test_lag_is_red_after_an_error_and_above_its_bound(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a run in Dagster, only the sensor evaluates it."""
     cursor = tick(loaded, metadata=True).cursor
-    monkeypatch.setattr(table_checks, "Bounds", lambda: Bounds(lag=5))
+    monkeypatch.setattr(lag_verdict, "Bounds", lambda: Bounds(lag=5))
     loaded.topics.produce(2, *({"id": n} for n in range(9)))
     with marked(loaded.home, "tweets", make_new_run_id()):
         assert not evaluated(tick(loaded, cursor, metadata=True)), "a run of Dagster evaluates the bound at its end"
@@ -171,6 +192,55 @@ def test_lag_is_red_after_an_error_and_above_its_bound(loaded: World, monkeypatc
         assert list(_ingest_without_dagster(loaded))
         assert evaluated(tick(loaded, cursor, metadata=True)) == {"lag"}
     assert lag_of(loaded)[0]
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+@pytest.mark.parametrize("error", [None, CredentialsRefused("refused")])
+def test_lag_is_red_when_a_tick_ends_with_an_error(loaded: World, error: KpipeError | None, metadata: bool) -> None:
+    """No run begins then that could report it."""
+    assert lag_events(tick(loaded, metadata=metadata)) == [True]
+    before = deepcopy(loaded.topics)
+    loaded.topics.fail(*[error] * 2 if error else ())
+    if error is None:
+        loaded.topics.delete()
+    found = tick(loaded, metadata=metadata)
+    assert lag_events(found) == [False] and (str(error) if error else "the cluster has no topic tweets") in said(found)
+    assert lag_of(loaded) == (False, dg.AssetCheckSeverity.ERROR, said(found))
+    assert not evaluated(tick(loaded, found.cursor, metadata=metadata))
+    loaded.topics = before
+    assert lag_events(tick(loaded, found.cursor, metadata=metadata)) == [True]
+
+
+def test_lag_is_red_when_brokers_do_not_answer_for_long(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or when the last run has failed. A tick alone may find them, or a lock, unavailable for a moment."""
+    cursor = tick(loaded, metadata=True).cursor
+    loaded.topics.fail(BrokerUnreachable("b"))
+    failed = tick(loaded, cursor, metadata=True)
+    assert not evaluated(failed) and "b" in said(failed)
+    answered = tick(loaded, failed.cursor, metadata=True)
+    monkeypatch.setattr(tick_module, "_LASTING_S", -1.0)
+    assert not evaluated(answered)
+    loaded.topics.fail(BrokerUnreachable("b"), DestinationBusy("locked"))
+    failed = tick(loaded, answered.cursor, metadata=True)
+    assert lag_events(failed) == [False] and lag_of(loaded)[2] == "b"
+    assert not evaluated(tick(loaded, failed.cursor, metadata=True)), "nor of another error that may pass"
+    assert lag_events(tick(loaded, failed.cursor, metadata=True)) == [True]
+    monkeypatch.undo()
+    loaded.home.note("tweets", "error", "no broker answered")
+    loaded.topics.fail(BrokerUnreachable("b"))
+    assert lag_events(tick(loaded, answered.cursor, metadata=True)) == [False]
+    assert lag_of(loaded)[2] == "no broker answered"
+    assert not evaluated(tick(loaded, answered.cursor, metadata=True))
+
+
+def test_a_tick_after_one_that_failed_checks_everything(loaded: World) -> None:
+    tick(loaded)
+    done = tick(loaded).cursor
+    assert not tick(loaded, done).asset_events
+    loaded.topics.fail(CredentialsRefused("refused"))
+    failed = tick(loaded, done)
+    assert lag_events(failed) == [False]
+    assert lag_events(tick(loaded, failed.cursor)) == [True], "although ledger and brokers are as before"
 
 
 def test_checks_are_evaluated_beside_a_run_of_the_service(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
