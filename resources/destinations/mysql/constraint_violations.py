@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, Type
-from resources.destinations.mysql import insert_literals, target_table
+from resources.destinations.mysql import insert_literals, target_table, text_lengths
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql import constraint_violations as relational
 from resources.destinations.sql.column_matching import Match
@@ -47,7 +47,7 @@ def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[Violation]:
     """See `relational.found`."""
-    rules: Sequence[tuple[str, str]]
+    rules: Iterable[tuple[str, str]]
     if session.maria:
         rules = session.execute(
             "SELECT constraint_name, check_clause FROM information_schema.check_constraints"
@@ -58,10 +58,12 @@ def violations(
         # MySQL's check_constraints contains no table name, and escapes conditions twice: they would be invalid SQL.
         rules = checks(session.execute(f"SHOW CREATE TABLE {quote(table)}").fetchone()[1])
     session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
-    # From an outer join, so that all columns are nullable; checks are not copied.
+    # From an outer join, so that all columns are nullable; checks are not copied. A longer text would be an error.
+    most = text_lengths.limits(session, table)
+    wide = "".join(f", {quote(name)} {limit.wide}" for name, limit in most.items() if name in known)
     columns = ", ".join(f"t.{quote(name)}" for name in known.names())
     session.execute(
-        f"CREATE TEMPORARY TABLE {_TRIED} ({KEPT} longtext) ENGINE=InnoDB AS SELECT {columns}"
+        f"CREATE TEMPORARY TABLE {_TRIED} ({KEPT} longtext{wide}) ENGINE=InnoDB AS SELECT {columns}"
         f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
     )
 
@@ -71,5 +73,6 @@ def violations(
         return insert_literals.insert(session, reader, _TRIED, into, fields, paths, f"table {table}")
 
     required, given = target_table.required(session, table), target_table.given(session, table)
-    found = [(name, condition, columns_of(condition)) for name, condition in rules]
+    found: list[relational.Check] = [(name, condition, columns_of(condition)) for name, condition in rules]
+    found += [(f"{name} {limit.type}", limit.fits(quote(name)), [name]) for name, limit in most.items() if name in known]
     return relational.found(session, reader, _TRIED, found, required, given, commit, staged, known, put)

@@ -20,7 +20,7 @@ from resources.destinations.mysql import sql_dialect, target_table
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.constraint_violations import violations
 from resources.destinations.mysql.merge_staging import copy, duplicates
-from resources.destinations.mysql.session import CHANGING, READ, WRITE, Session
+from resources.destinations.mysql.session import CHANGING, READ, RIGHTS, WRITE, Session
 from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.mysql.upsert import merge
 from resources.destinations.sql.batch_commit import key_columns
@@ -63,7 +63,6 @@ _LOST = {
     2055,
     4031,
 }
-_RIGHTS = {1044, 1142, 1143, 1227, 1370}
 _WAITED = {1205, 3024, 1969, CHANGING}
 # Data, constraints, definitions, missing rights on the table, triggers.
 _REFUSED = {
@@ -143,7 +142,7 @@ class MySQLEngine(Engine):
             refused=code in _REFUSED,
             damage=code in _GONE,
             taken=code in _TAKEN,
-            rights=code in _RIGHTS,
+            rights=code in RIGHTS,
         )
 
     def define(self, connection: Session, pipeline: str, commit: Commit, parts: Sequence[StagedTable]) -> None:

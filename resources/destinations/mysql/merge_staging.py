@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kpipe.schema.columns import Type
-from resources.destinations.mysql import insert_literals
+from resources.destinations.mysql import insert_literals, text_lengths
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.sql.column_matching import Match
@@ -51,6 +51,9 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
         f"{EMPTIED} BOOLEAN",
     ]
     made += [f"{RECORD[name]} {kind}" for name, kind in _KINDS.items()]
+    # Keys without the lengths of their columns: a delete of a longer key matches no row.
+    most = {name: limit for name, limit in text_lengths.limits(session, batch.table).items() if name in batch.key}
+    made += [f"{quote(name)} {limit.wide}" for name, limit in most.items()]
     # From the table, to get its types and collations; from an outer join, so that all columns are nullable.
     session.execute(
         f"CREATE TEMPORARY TABLE {WRITES} ({', '.join(made)}) ENGINE=InnoDB CHARACTER SET utf8mb4 AS"
@@ -65,4 +68,6 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
         ]
         return insert_literals.insert(session, reader, WRITES, into, fields, paths, f"table {batch.table}")
 
-    return collect(session, reader, WRITES, batch, put)
+    carried = collect(session, reader, WRITES, batch, put)
+    text_lengths.check_keys(session, WRITES, batch.table, most)
+    return carried

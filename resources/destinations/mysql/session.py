@@ -15,7 +15,7 @@ from pymysql.constants import SERVER_STATUS
 
 from kpipe.errors import DestinationError, SchemaConflict
 
-__all__ = ["CHANGING", "READ", "WRITE", "Session", "literal", "unwilling"]
+__all__ = ["CHANGING", "READ", "RIGHTS", "WRITE", "Session", "literal", "unwilling"]
 
 #: Each statement sees the current commits. Decisions depend on the ledger's lanes only, which are locked before they are read.
 WRITE = "READ COMMITTED"
@@ -23,6 +23,8 @@ WRITE = "READ COMMITTED"
 READ = "REPEATABLE READ"
 #: MySQL's error of a statement that reads information_schema while another session changes the definition of a table.
 CHANGING = 1684
+#: Errors of an account that lacks a right.
+RIGHTS = {1044, 1142, 1143, 1227, 1370}
 
 # Strict: no value is changed to fit, nor is 0 replaced by the next number of AUTO_INCREMENT. `"` quotes names, as in other
 # databases. Backslashes escape, which is the default: literals here and in insert_literals.py depend on it.
@@ -59,7 +61,8 @@ class Session:
         self._wait = wait
         self._run(
             f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = {wait:d},"
-            f" lock_wait_timeout = {wait:d}, wait_timeout = {idle:d}, autocommit = 0"
+            f" lock_wait_timeout = {wait:d}, wait_timeout = {idle:d}, autocommit = 0,"
+            " sql_notes = 1"  # `insert` depends on it: the server cuts blanks with a note only
         )
         found = self._run(
             "SELECT database(), @@sql_mode, @@version, @@version_comment, @@max_allowed_packet,"
@@ -99,6 +102,17 @@ class Session:
         if not self._open:
             self.begin()
         return self._run(bound(statement, parameters))
+
+    def permitted(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[Any] | None:
+        """Return the rows of a SELECT, or None if the account lacks the right to run it: the transaction continues."""
+        broken = self._broken
+        try:
+            return list(self.execute(statement, parameters).fetchall())
+        except pymysql.err.Error as error:
+            if error.args[0] not in RIGHTS:
+                raise
+            self._broken = broken
+            return None
 
     def begin(self, mode: str = "", snapshot: bool = False) -> None:
         """Begin a transaction; roll back an open one.
@@ -144,9 +158,10 @@ class Session:
         """
         cursor = self._run(statement)
         if cursor.warning_count:
-            code, text = self._run("SHOW WARNINGS LIMIT 1").fetchone()[1:]
+            row = self._run("SHOW WARNINGS LIMIT 1").fetchone()  # None with max_error_count = 0
+            text = f": {row[2]} ({row[1]})" if row else ""
             raise SchemaConflict(
-                f"{where}: the server would change a value: {text} ({code}); nothing was written",
+                f"{where}: the server would change a value{text}; nothing was written",
                 "change the column's type, or declare another one under `columns`",
             )
         return int(cursor.rowcount)

@@ -18,6 +18,7 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, Scalar, Type
 from resources.destinations.mysql import insert_literals
+from resources.destinations.mysql.not_null_times import check_files, not_null_times
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import NOTES, MySQLDialect
 from resources.destinations.mysql.types import defined, kpipe_type, noted, sql_type
@@ -30,7 +31,7 @@ from resources.type_compatibility import COORDINATES, carried
 
 __all__ = [
     "columns",
-    "counters",
+    "defaults",
     "given",
     "insert",
     "is_computed",
@@ -123,23 +124,24 @@ def given(session: Session, table: str) -> list[str]:
     return [name for name, default, extra in rows if extra or default not in (None, "NULL")]  # the text is MariaDB's
 
 
-def counters(session: Session, table: str) -> list[str] | None:
-    """Return the columns of which the database numbers the rows (AUTO_INCREMENT).
+def defaults(session: Session, table: str) -> dict[str, str | None]:
+    """Return what an UPDATE with a join assigns to each column as its default, as SQL. Columns that are numbered are left out.
 
-    None: no foreign key of another table, or of this one, refers to its rows.
+    None: it cannot. MySQL would assign NULL for an expression (seen in 9.7).
     """
-    refers = (
-        "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints"
-        " WHERE unique_constraint_schema = database() AND referenced_table_name = $1)"
-    )
-    if not session.execute(refers, [table]).fetchone()[0]:
-        return None
     rows = session.execute(
-        "SELECT column_name FROM information_schema.columns"
-        " WHERE table_schema = database() AND table_name = $1 AND extra LIKE '%auto_increment%'",
+        "SELECT column_name, column_default, is_nullable, extra FROM information_schema.columns"
+        " WHERE table_schema = database() AND table_name = $1",
         [table],
     ).fetchall()
-    return [name for (name,) in rows]
+    found: dict[str, str | None] = {}
+    for name, default, nullable, extra in rows:
+        if is_computed(extra) or "auto_increment" in extra.lower():
+            continue
+        found[name] = "DEFAULT" if default is not None or nullable == "YES" else None
+        if "DEFAULT_GENERATED" in extra:
+            found[name] = default if re.fullmatch(r"CURRENT_TIMESTAMP(\(\d\))?", default) else None
+    return found
 
 
 def primary_key(session: Session, table: str) -> tuple[str, ...]:
@@ -252,7 +254,13 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         StagingFailed: a file has other columns than the commit, or another number of rows than reported.
         SchemaConflict: the table does not accept a value.
     """
-    copy_checked(reader, commit, staged, known, partial(_copy, session, reader, quote(table), f"table {table}"))
+    times = not_null_times(session, table)
+
+    def copy(into: Sequence[str], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        check_files(reader, table, times, matches, paths)
+        return _copy(session, reader, quote(table), f"table {table}", into, matches, paths)
+
+    copy_checked(reader, commit, staged, known, copy)
 
 
 def set_aside(session: Session, dialect: MySQLDialect, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:

@@ -7,16 +7,19 @@ with the table locks the rows that it finds, and the gaps where it finds none. S
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pymysql
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema.columns import Columns, Scalar, Type
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.mysql import insert_literals, target_table
+from resources.destinations.mysql import foreign_keys, insert_literals, target_table
 from resources.destinations.mysql.merge_staging import EPOCHS, FATES, FOLDED, ID, MARKS, MET, ROWS, TOUCHED, WRITES
+from resources.destinations.mysql.not_null_times import not_null_times
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
 from resources.destinations.sql.merge.emptied_tables import expand
@@ -29,6 +32,8 @@ from resources.destinations.sql.sql_dialect import quote
 __all__ = ["merge"]
 
 _SORTED, _LONGEST = 1024, 8_388_608  # max_sort_length: its default, and its maximum
+_DUPLICATE = 1062
+_GRANT = "GRANT PROCESS ON *.* TO the account, which then sees all foreign keys"
 _WEIGHT = 4  # maximum of bytes by which a collation compares one byte of a text
 
 
@@ -42,7 +47,8 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
         carried: see `settle`.
 
     Raises:
-        SchemaConflict: a key is longer than MySQL can compare.
+        SchemaConflict: a key is longer than MySQL can compare; or a row cannot be replaced, and the account cannot see whether
+            other tables refer to it.
     """
     _sort_all(session, batch.key)
     expand(session, WRITES, batch, _SQL.make, EPOCHS, MARKS)
@@ -51,8 +57,44 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} LIMIT 0")
     session.execute(f"INSERT INTO {MET} {found} FOR UPDATE")  # MySQL rejects a locking read in CREATE TABLE (error 1746)
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
-    counters = target_table.counters(session, batch.table) if batch.rule.on_conflict == "replace" else None
-    return settle(session, reader, _SQL, batch, carried, kept, counters)
+    defaults, seen = _defaults(session, batch, carried)
+    try:
+        return settle(session, reader, _SQL, batch, carried, kept, defaults, not_null_times(session, batch.table))
+    except pymysql.err.IntegrityError as error:
+        if seen or error.args[0] != _DUPLICATE:
+            raise
+        why = f"rejected by the table: {error.args[1]}"
+        raise SchemaConflict(
+            f"table {batch.table}: {why}; nothing was written",
+            f"change the records or the UNIQUE index. If values move between rows: {_GRANT}",
+            why,
+        ) from error
+
+
+def _defaults(session: Session, batch: KeyedBatch, carried: Sequence[str]) -> tuple[Mapping[str, str] | None, bool]:
+    """Return the defaults for `settle`, and whether foreign keys were seen, or do not matter.
+
+    Raises:
+        SchemaConflict: an UPDATE cannot apply a default, and other tables may refer to the rows.
+    """
+    if batch.rule.on_conflict != "replace" or not carried:
+        return None, True
+    found = target_table.defaults(session, batch.table)
+    unknown = [name for name in batch.known.names() if found.get(name, "") is None and name not in carried]
+    refer: bool | None = True
+    if unknown or foreign_keys.has_other_unique(session, batch.table, batch.key):
+        refer = foreign_keys.refer(session, batch.table)
+    if refer is False:
+        return None, True
+    if unknown:
+        raise SchemaConflict(
+            f"table {batch.table}, column {unknown[0]!r}: records do not fill it, and its default is missing or an expression:"
+            " rows that other tables may refer to cannot be replaced; nothing was written",
+            "give the column a value in a transform, or a constant as its default"
+            + ("" if refer else f"; or, if no foreign key refers to the table: {_GRANT}"),
+            by_rows=False,
+        )
+    return {name: text for name, text in found.items() if text is not None}, refer is not None
 
 
 def _shown(value: str, kind: Type) -> str:

@@ -159,6 +159,10 @@ class PostgresEngine(Engine):
         with reader(self.staging) as staged:
             return merge(connection, staged, batch, copy(connection, staged, batch))
 
+    def check_deferred(self, connection: Session) -> None:
+        """See `Engine`."""
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
     def insert_dead_letters(self, connection: Session, commit: Commit, files: Sequence[Proven], events: int) -> int:
         """See `Engine`."""
         with reader(self.staging) as staged:

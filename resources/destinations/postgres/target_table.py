@@ -57,11 +57,11 @@ def columns(session: Session, table: str) -> Columns:
 
 
 def required(session: Session, table: str) -> list[str]:
-    """Return payload columns that are NOT NULL: COPY names every column of the file, so defaults do not apply."""
+    """Return payload columns that are NOT NULL: COPY names every column of the file, so defaults and numbers do not apply."""
     rows = session.execute(
         "SELECT attname FROM pg_attribute"
         f" WHERE attrelid = {THIS}"
-        " AND attnum > 0 AND NOT attisdropped AND attnotnull AND attidentity = ''",
+        " AND attnum > 0 AND NOT attisdropped AND attnotnull AND attidentity <> 'a'",
         [table],
     ).fetchall()
     return [name for (name,) in rows if name not in COORDINATES]

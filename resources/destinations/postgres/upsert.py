@@ -40,7 +40,8 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")
     session.execute(f"ANALYZE {FATES}")
     counters = target_table.counters(session, batch.table) if batch.rule.on_conflict == "replace" else None
-    return settle(session, reader, _SQL, batch, carried, kept, counters)
+    defaults = None if counters is None else {name: "DEFAULT" for name in batch.known.names() if name not in counters}
+    return settle(session, reader, _SQL, batch, carried, kept, defaults)
 
 
 def _shown(value: str, kind: Type) -> str:

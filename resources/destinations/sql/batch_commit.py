@@ -212,6 +212,8 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
             counts = write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts
             numbered += _write_duplicates(store, connection, part, counts, numbered)
             landed.append(counts)
+        if any(part.is_written for part in parts):  # with all tables, which may refer to each other
+            engine.check_deferred(connection)
         done = commit.settled(landed)
         row_rejections.check_limit(store.pipeline, [table.rule for table in store.tables], before, commit, done)
         if done.counts != commit.counts:

@@ -165,6 +165,8 @@ def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedT
         for exists, part in zip(there, parts, strict=True):
             if part.files.rows:
                 write_rows(store, connection, exists, part, None, steps)
+        if any(part.files.rows for part in parts):
+            engine.check_deferred(connection)
         steps.enter("dead_letters")
         _take_away(connection, engine.dialect, pipeline, commit.version)
         steps.enter("history")

@@ -89,8 +89,9 @@ class ErrorClass:
 class Engine(Protocol):
     """Connect to a database, and run the steps of a commit that differ between database systems.
 
-    Subclass it. `hurry`, `define`, `violations`, `headers` and the methods that `is_keyed` names are optional. Connections come
-    from `reading` and `writing`. Every method may raise the errors of the client: `SqlDestination` converts them by `classify`.
+    Subclass it. `hurry`, `define`, `check_deferred`, `violations`, `headers` and the methods that `is_keyed` names are optional.
+    Connections come from `reading` and `writing`. Every method may raise the errors of the client: `SqlDestination` converts them
+    by `classify`.
     """
 
     @property
@@ -267,6 +268,10 @@ class Engine(Protocol):
             The commit with the outcome of its writes, and the change of the table's rows by partition.
         """
         raise _without_keys(self)
+
+    def check_deferred(self, connection: Any, /) -> None:
+        """Check the constraints of the written rows that the database would check at COMMIT. By default there are none."""
+        return
 
     @abstractmethod
     def insert_dead_letters(self, connection: Any, commit: Commit, files: Sequence[Proven], events: int, /) -> int:

@@ -6,13 +6,13 @@ Then rows are deleted, updated and inserted. Each database ensures that no other
 transaction ends.
 
 A row that is replaced is deleted and inserted: a single UPDATE could not exchange values of a UNIQUE column. If other tables
-refer to rows of the table, a delete could delete theirs: there it is updated, unless its key was deleted in between.
+may refer to rows of the table, a delete could delete theirs: there it is updated, unless its key was deleted in between.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,8 @@ def settle(
     batch: KeyedBatch,
     carried: Sequence[str],
     kept: Sequence[str] | None,
-    counters: Collection[str] | None,
+    defaults: Mapping[str, str] | None,
+    not_null: Collection[str] = (),
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -109,16 +110,17 @@ def settle(
         carried: columns that rows fill, as the table spells them.
         kept: columns that a write keeps (kept_values.py), if a write left out a value; with columns, each fate has a group and
             a number in it.
-        counters: for `replace`, if other tables refer to rows of the table: the columns of which the database numbers the rows. A
-            replaced row keeps its number. Else None.
+        defaults: for `replace`, if other tables may refer to rows of the table: what a replaced row gets in columns that rows do
+            not fill, as SQL, by column. It keeps its value in the others, which the database numbers. Else None.
+        not_null: columns in which the database would store another value than NULL without an error.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
 
     Raises:
         StagingFailed: a write is outside of the ranges of the batch.
-        SchemaConflict: a key is duplicate in the table; a key exists and the rule makes that an error; or the database wrote
-            another number of rows than expected.
+        SchemaConflict: a key is duplicate in the table; a key exists and the rule makes that an error; a row has NULL in a
+            column of `not_null`; or the database wrote another number of rows than expected.
     """
     table, rule, same = batch.table, batch.rule, same_key(batch.key)
     _refuse(session, sql, table, batch.key, rule)
@@ -133,7 +135,7 @@ def settle(
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
-    updates = rule.on_conflict == "update" or counters is not None
+    updates = rule.on_conflict == "update" or defaults is not None
     changed = "f.held AND NOT f.cut" if updates else "false"
     name = quote(table)
     _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
@@ -145,20 +147,24 @@ def settle(
         given = tuple(fold(session, reader, sql.folding, batch, carried))
         made = f" JOIN {sql.rows} AS r ON r.{LAST} = f.wid"
         _make_rows(session, sql, carried, given)
+    source = f"{sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made}"
     side = {column: _side(column, given, made if rule.update else "") for column in dict.fromkeys((*carried, *given))}
     values = {column: _value(column, side[column], kept or ()) for column in side}
+    checked = {column: value for column, value in values.items() if column in not_null}
     if updates:
         # An updated row keeps the columns that the new rows do not have; a replaced one gets their defaults.
         sets = {column: values[column] for column in side if column in given or not made or column in COORDINATES}
-        if counters is not None:
-            rest = (column for column in batch.known.names() if column not in values and column not in counters)
-            sets = {**values, **dict.fromkeys(rest, "DEFAULT")}
+        if defaults is not None:
+            sets = {**defaults, **values}
+        _refuse_nulls(
+            session, table, source, {column: checked[column] for column in checked if column in sets}, f"{stays} AND {changed}"
+        )
         assigned = ", ".join(sql.assign.format(quote(column), value) for column, value in sets.items())
         update = sql.update.format(table=name, same=same, values=assigned, more=made)
         _apply(session, sql, table, update, f"{stays} AND {changed}")
     columns = ", ".join(map(quote, side))
-    made = f"{sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made}"
-    rows = f"SELECT {', '.join(values.values())} FROM {made} WHERE true"
+    _refuse_nulls(session, table, source, checked, f"{stays} AND NOT ({changed})")
+    rows = f"SELECT {', '.join(values.values())} FROM {source} WHERE true"
     _apply(session, sql, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
     return done, delta
 
@@ -202,6 +208,20 @@ def _refuse(session: Any, sql: MergeSql, table: str, key: tuple[str, ...], rule:
             f"partition {row[0]} offset {row[1]}: duplicate key {', '.join(map(str, row[2:]))}: table {table} has it already",
             "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
         )
+
+
+def _refuse_nulls(session: Any, table: str, source: str, values: Mapping[str, str], which: str) -> None:
+    """Refuse NULL as the new value of these columns, for the fates that match a condition."""
+    for column, value in values.items():
+        row = session.execute(
+            f"SELECT f.p, f.o FROM {source} WHERE {which} AND ({value}) IS NULL ORDER BY f.tn, f.p, f.o, f.place LIMIT 1"
+        ).fetchone()
+        if row is not None:
+            raise SchemaConflict(
+                f"partition {row[0]} offset {row[1]}: table {table}, column {column!r}: NULL in a NOT NULL column; nothing was"
+                " written",
+                "give the column a value in a transform, or remove NOT NULL from it",
+            )
 
 
 def _apply(session: Any, sql: MergeSql, table: str, statement: str, which: str) -> None:

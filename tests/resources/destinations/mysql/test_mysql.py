@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import uuid
-from datetime import date, datetime
+from collections.abc import Iterator
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kpipe.batch.batch import Commit
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, InvalidPipeline, NotAvailable, SchemaConflict
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
 from resources.destinations import open_destination
 from resources.destinations.mysql import engine as mysql
 from resources.destinations.mysql.connection import Server
@@ -30,11 +32,12 @@ from resources.destinations.mysql.target_table import is_computed
 from resources.destinations.sql.ledger import ledger_table
 from resources.destinations.value_limits import limits_of
 from resources.home import Home
-from resources.testing.place import COORDINATES, batch
+from resources.testing import keyed
+from resources.testing.place import COORDINATES, batch, begin
 from resources.testing.state import begun, loaded, positions, proof
 from tests.faults.proxy import Proxy, drop_response
 from tests.resources.destinations.mysql_place import MySQLPlace
-from tests.servers.mariadb import PASSWORD, MariaServer
+from tests.servers.mariadb import PASSWORD, ROLE, MariaServer
 
 # Each step in `make chaos`; those where something else is true in every run.
 OFTEN = ("commit.begin", "commit.before", "commit.after")
@@ -111,15 +114,28 @@ def test_a_table_that_would_not_keep_its_rows_is_refused(place: MySQLPlace, made
     assert positions(destination) == {0: 0, 1: 0}
 
 
-def test_values_that_do_not_fit_are_not_changed(place: MySQLPlace) -> None:
+@pytest.fixture
+def quiet(mariadb: MariaServer) -> Iterator[None]:
+    """A server that counts no notes, unless a session demands it, and keeps no messages."""
+    names = ("sql_notes", "max_error_count")
+    values = mariadb.sql(f"SELECT {', '.join(f'@@GLOBAL.{name}' for name in names)}")[0]
+    mariadb.sql("SET GLOBAL sql_notes = 0, GLOBAL max_error_count = 0")
+    yield
+    mariadb.sql(f"SET {', '.join(f'GLOBAL {name} = {value}' for name, value in zip(names, values, strict=True))}")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("text", "message"), [("too long", "Data too long"), ("12345 ", "would change a value; nothing")])
+def test_values_that_do_not_fit_are_not_changed(place: MySQLPlace, text: str, message: str) -> None:
     place.sql(
         "CREATE TABLE tweets (id bigint, text varchar(5), _kafka_partition int, _kafka_offset bigint,"
         " _kafka_timestamp datetime(6))"
     )
     destination = begun(place)
     ledger = destination.ledger()[1]
-    with pytest.raises(SchemaConflict, match="Data too long"):
-        destination.commit(batch(place, ledger, {0: 3}, values={"id": 1, "text": "too long"}))
+    with pytest.raises(SchemaConflict, match=message) as caught:
+        destination.commit(batch(place, ledger, {0: 3}, values={"id": 1, "text": text}))
+    assert [set(offsets) for offsets in caught.value.refused.values()] == [{0, 1, 2}]
     assert destination.ledger()[1] == ledger and place.rows() == [] and proof(destination).ok
 
 
@@ -131,6 +147,159 @@ def test_zero_is_a_value_of_an_auto_increment_column(place: MySQLPlace) -> None:
     destination = begun(place)
     destination.commit(batch(place, destination.ledger()[1], {0: 1}, values={"id": 0, "text": "zero"}))
     assert [row["id"] for row in place.rows()] == [0]
+
+
+MADE_AT = Columns.of({"id": "BIGINT", "made": "TIMESTAMP WITH TIME ZONE"})
+TIMED = (
+    "CREATE TABLE tweets (id bigint PRIMARY KEY, made timestamp(6) NOT NULL DEFAULT current_timestamp(6), Seen timestamp(6) NULL,"
+    " _kafka_partition int, _kafka_offset bigint, _kafka_timestamp datetime(6))"
+)
+NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture(params=["ON", "OFF"])
+def defaults(request: pytest.FixtureRequest, mariadb: MariaServer) -> Iterator[None]:
+    mariadb.sql(f"SET GLOBAL explicit_defaults_for_timestamp = {request.param}")
+    yield
+    mariadb.sql("SET GLOBAL explicit_defaults_for_timestamp = DEFAULT")
+
+
+@pytest.mark.usefixtures("defaults")
+def test_null_does_not_become_the_time_of_the_commit(place: MySQLPlace) -> None:
+    """MariaDB stores the current time in a NOT NULL column of type TIMESTAMP, without a warning."""
+    place.sql(TIMED.replace(" PRIMARY KEY", ""))
+    destination = begun(place)
+    ledger = destination.ledger()[1]
+    with pytest.raises(SchemaConflict, match=r"column 'made'.*record at partition 0, offset 0 has NULL.*nothing was") as caught:
+        destination.commit(batch(place, ledger, {0: 3}, MADE_AT, {"id": 1, "made": None}))
+    assert [set(offsets) for offsets in caught.value.refused.values()] == [{0, 1, 2}]
+    assert destination.ledger()[1] == ledger and place.rows() == []
+    seen = Columns.of({"id": "BIGINT", "seen": "TIMESTAMP WITH TIME ZONE"})
+    destination.commit(batch(place, ledger, {0: 1}, seen, {"id": 1, "seen": None}))
+    (row,) = place.rows()  # no record gives `made` a value: the default does
+    assert row["made"] is not None and row["Seen"] is None and proof(destination).ok
+
+
+@pytest.mark.parametrize("name", ["replace", "update", "ignore"])
+def test_null_does_not_become_the_time_of_the_merge(place: MySQLPlace, name: str) -> None:
+    place.sql(TIMED)
+    rule = KeyRule(("id",), name)  # type: ignore[arg-type]
+    destination = keyed.begun(place, rule, 1)
+
+    def load(*writes: tuple[int, int, datetime | None]) -> None:
+        commit = keyed.commit_of(place, destination.ledger()[1], [keyed.Write(0, at, id, "") for at, id, _ in writes], rule)
+        rows = [
+            {"id": id, "made": made, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at}
+            for at, id, made in writes
+        ]
+        destination.commit(commit.writing(files=(place.staged(rows, MADE_AT),), columns=MADE_AT))
+
+    def check(at: int, id: int) -> None:
+        with pytest.raises(SchemaConflict, match=f"partition 0 offset {at}: table tweets, column 'made': NULL") as caught:
+            load((at, id, None))
+        assert [set(offsets) for offsets in caught.value.refused.values()] == [{at}]
+
+    check(0, 1)
+    load((0, 1, NOON), (1, 2, NOON))
+    if name == "ignore":
+        load((2, 1, None))
+    else:
+        check(2, 1)
+        load((2, 1, None), (3, 1, NOON))
+    check(4, 3)
+    assert {row["id"]: row["made"] for row in place.rows()} == {1: NOON, 2: NOON} and proof(destination).ok
+
+
+OWN = (
+    "CREATE TABLE tweets (id bigint PRIMARY KEY, text varchar(9){}, n bigint, _kafka_partition int, _kafka_offset bigint,"
+    " _kafka_timestamp datetime(6))"
+)
+AB = [keyed.Write(0, 0, 1, "a"), keyed.Write(0, 1, 2, "b")]
+
+
+@pytest.fixture
+def hidden(place: MySQLPlace, mariadb: MariaServer) -> Iterator[str]:
+    """A table of another database, without any right on it."""
+    mariadb.sql(f"CREATE DATABASE {place.database}_other")
+    yield f"{place.database}_other.child"
+    mariadb.sql(f"DROP DATABASE {place.database}_other")
+
+
+@pytest.fixture
+def sees_foreign_keys(mariadb: MariaServer) -> Iterator[None]:
+    """The right to see all foreign keys; it is that of new connections."""
+    mariadb.sql(f"GRANT PROCESS ON *.* TO {ROLE}@'%'")
+    yield
+    mariadb.sql(f"REVOKE PROCESS ON *.* FROM {ROLE}@'%'")
+
+
+@pytest.mark.parametrize("index", ["", " UNIQUE"])
+def test_rows_that_refer_to_a_replaced_row_stay(place: MySQLPlace, mariadb: MariaServer, hidden: str, index: str) -> None:
+    rule = KeyRule(("id",), "replace")
+    place.sql(OWN.format(index))
+    refers = f"FOREIGN KEY (id) REFERENCES {place.database}.tweets (id) ON DELETE CASCADE"
+    mariadb.sql(f"CREATE TABLE {hidden} (id bigint, {refers})")
+    destination = keyed.begun(place, rule, 1)
+    destination.commit(keyed.commit_of(place, destination.ledger()[1], AB, rule))
+    mariadb.sql(f"INSERT INTO {hidden} VALUES (1)")
+    destination.commit(keyed.commit_of(place, destination.ledger()[1], [keyed.Write(0, 2, 1, "c")], rule))
+    assert mariadb.sql(f"SELECT id FROM {hidden}") == ((1,),)
+    assert {row["id"]: row["text"] for row in place.rows()} == {1: "c", 2: "b"} and proof(destination).ok
+
+
+def exchanged(place: MySQLPlace, table: str = "tweets", child: str = "") -> dict[int, str]:
+    """Rows of the table after the values of a UNIQUE column have moved between two of them; a child refers to the table."""
+    rule = KeyRule(("id",), "replace")
+    place.sql(OWN.replace("tweets", f"`{table}`").format(" UNIQUE"))
+    if child:
+        place.server.sql(f"CREATE TABLE {child} (id bigint, FOREIGN KEY (id) REFERENCES `{place.database}`.`{table}` (id))")
+    destination = place.open(table=table, rule=rule)
+    destination.commit(begin("tweets", range(1)))
+    for writes in (AB, [keyed.Write(0, 2, 1, "b"), keyed.Write(0, 3, 2, "a")]):
+        destination.commit(keyed.commit_of(place, destination.ledger()[1], writes, rule))
+    assert proof(destination).ok
+    return {row["id"]: row["text"] for row in place.rows(table)}
+
+
+def test_values_of_a_unique_column_do_not_move_if_references_cannot_be_seen(place: MySQLPlace) -> None:
+    with pytest.raises(SchemaConflict, match=r"Duplicate entry .*nothing was written.*GRANT PROCESS"):
+        exchanged(place)
+
+
+@pytest.mark.usefixtures("sees_foreign_keys")
+@pytest.mark.parametrize("table", ["tweets", "mÉ Ы-$"])
+def test_values_of_a_unique_column_move_if_no_table_refers_to_the_rows(place: MySQLPlace, hidden: str, table: str) -> None:
+    assert exchanged(place, table) == {1: "b", 2: "a"}
+    other = MySQLPlace(place.staging, place.server)
+    with pytest.raises(SchemaConflict, match="Duplicate entry") as caught:
+        exchanged(other, table, hidden)
+    assert "PROCESS" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("collation", "rest"), [("utf8mb4_general_nopad_ci", {1: "ab", 3: "x"}), ("utf8mb4_general_ci", {3: "x"})]
+)
+def test_a_delete_of_a_key_beyond_the_columns_length_matches_no_row(
+    place: MySQLPlace, collation: str, rest: dict[int, str]
+) -> None:
+    """Blanks at the end count if they do in the column's collation."""
+    text = f"text varchar(2) CHARACTER SET utf8mb4 COLLATE {collation} PRIMARY KEY"
+    place.sql(OWN.replace(" PRIMARY KEY", "").replace("text varchar(9){}", text))
+    rule = KeyRule(None, "replace", deletes=True)
+    destination = keyed.begun(place, rule, 1)
+    writes = [keyed.Write(0, at, at + 1, text) for at, text in enumerate(("ab", "cd", "x"))]
+    destination.commit(keyed.commit_of(place, destination.ledger()[1], writes, rule))
+    gone = [(3, "ab "), (4, "abc"), (5, "CD"), (6, "ef"), (7, "x" * 70_000)]
+    commit = keyed.commit_of(place, destination.ledger()[1], [keyed.Write(0, at, 0, None) for at, _ in gone], rule)
+    keys = [{"text": key, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at} for at, key in gone]
+    file = place.file(keys, pa.schema([("text", pa.string()), *COORDINATES.items()]))
+    done = destination.commit(commit.writing(deletes=(file,))).commit.totals
+    assert (done.deletes, done.deleted) == (5, 3 - len(rest))
+    assert {row["id"]: row["text"] for row in place.rows()} == rest and proof(destination).ok
+    for at, key in ((8, "abc"), (8, "ab ")):  # rows do not lose the rest of their key
+        with pytest.raises(SchemaConflict, match=r"record at partition 0, offset 8 has 3 characters.*nothing was written"):
+            destination.commit(keyed.commit_of(place, destination.ledger()[1], [keyed.Write(0, at, 9, key)], rule))
+    assert {row["id"]: row["text"] for row in place.rows()} == rest
 
 
 def test_a_row_that_the_server_does_not_take_is_named(place: MySQLPlace) -> None:
@@ -225,13 +394,10 @@ def test_the_answer_to_commit_is_lost(mariadb: MariaServer, tmp_path: Path) -> N
 
 
 def test_keys_that_differ_in_case_space_or_behind_a_kilobyte(place: MySQLPlace) -> None:
-    from kpipe.tables.upsert import KeyRule
     from resources.testing.keyed import Write, commit_of, contents
 
     rule = KeyRule(("text",), "replace")
     destination = place.open(rule=rule)
-    from resources.testing.place import begin
-
     destination.commit(begin("tweets", [0]))
     texts = ["a", "A", "a ", "ä", "x" * 5000 + "1", "x" * 5000 + "2", "a"]
     writes = [Write(0, at, at, text) for at, text in enumerate(texts)]

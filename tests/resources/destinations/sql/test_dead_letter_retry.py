@@ -13,12 +13,13 @@ import pytest
 from kpipe import failpoints
 from kpipe.batch.batch import Commit, TableWrite
 from kpipe.batch.dead_letter_replay import DeadLetter, Replay
-from kpipe.errors import Fenced, NotAvailable, OutcomeUnknown, StagingFailed
+from kpipe.errors import Fenced, NotAvailable, OutcomeUnknown, SchemaConflict, StagingFailed
 from kpipe.tables.upsert import KeyRule
 from kpipe.verification.verify import audit
 from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, source
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.mysql_place import MySQLPlace
+from tests.resources.destinations.postgres_place import PostgresPlace
 
 pytestmark = pytest.mark.drawn(1)
 
@@ -233,3 +234,15 @@ def test_letters_of_a_table_that_was_written_with_a_key_are_refused(place: Place
             act()
     assert sums(destination) == before
     assert not destination.letters(10**9, 10)
+
+
+def test_rows_that_a_deferred_constraint_rejects(place: Place, destination: Any) -> None:
+    if not isinstance(place, PostgresPlace):
+        pytest.skip("no deferred constraints")
+    place.sql("CREATE TABLE parents (id BIGINT PRIMARY KEY)")
+    place.sql("INSERT INTO parents SELECT id FROM tweets")
+    place.sql("ALTER TABLE tweets ADD FOREIGN KEY (id) REFERENCES parents DEFERRABLE INITIALLY DEFERRED")
+    before = sums(destination)
+    with pytest.raises(SchemaConflict, match=r"(?s)step data: .*change the table or the records; nothing was written"):
+        destination.replay(replayed(place, destination, known(destination)))
+    assert sums(destination) == before
