@@ -2,7 +2,7 @@
 offset of the last record.
 
 Structured Streaming writes `txn` actions, too, but their version is the number of a batch. It gives no offset; it does decide
-whether a planned batch is in the table (`streaming_checkpoint.py`).
+whether a planned batch is in the table (`planned_batch.py`).
 """
 
 from __future__ import annotations

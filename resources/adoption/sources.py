@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kpipe.adoption.positions import Positions
@@ -116,15 +116,16 @@ def _table(_: str, loader: Loader) -> Positions:
 
 
 def _checkpoint(name: str, loader: Loader) -> Positions:
-    from resources.adoption.planned_batch import is_included
+    from resources.adoption.planned_batch import compared
     from resources.adoption.streaming_checkpoint import Checkpoint
 
     checkpoint = Checkpoint(_files(name, loader.credentials), sorted({source.topic.name for source in loader.partitions}))
     batches = checkpoint.batches()
-    included = loader.included
-    if included is None and batches.planned is not None and loader.table is not None:
-        included = is_included(batches, loader.table, loader.columns, loader.partitions)
-    return checkpoint.positions(batches, included)
+    included, problem = loader.included, ""
+    if loader.table is not None:
+        included, problem = compared(batches, loader.table, loader.columns, loader.partitions, included)
+    found = checkpoint.positions(batches, included)
+    return replace(found, problems=[problem]) if problem else found
 
 
 def _files(place: str, credentials: Mapping[str, str]) -> Folder:

@@ -23,11 +23,7 @@ from resources.object_store.uri import is_remote, kind
 if TYPE_CHECKING:
     from resources.destinations.sql.engine import Engine
 
-__all__ = ["WITHOUT_NUL", "Home", "database_file", "open_destination", "required_columns", "summary"]
-
-
-#: Types of destinations whose strings cannot contain the character NUL (of DuckLake: see ducklake/footers.py).
-WITHOUT_NUL = frozenset({"ducklake", "postgres"})
+__all__ = ["Home", "database_file", "open_destination", "required_columns", "summary"]
 
 
 class Home(Protocol):

@@ -1,4 +1,4 @@
-"""Limits of times and numbers in a destination's columns, where they are narrower than DuckDB's.
+"""Limits of times, numbers and texts in a destination's columns, where they are narrower than DuckDB's.
 
 Sources: Parquet, "LogicalTypes", and the Delta and Iceberg specs (no infinite time); PostgreSQL 17 and MySQL 8.4 manuals, "Date
 and Time Types"; PostgreSQL 17, "Numeric Types", and numeric_in in its numeric.c. MariaDB also accepts years 1 to 999.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.schema.columns import INSTANT
+from kpipe.schema.columns import INSTANT, JSON, VARCHAR, Type
 
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Limits", "limits_of", "types_without_nul"]
 
 Ends = tuple[int, int]
 
@@ -73,3 +73,16 @@ def limits_of(pipeline: Pipeline) -> Limits | None:
     if kind in ("mysql", "singlestore"):
         return Limits("MySQL", *_YEARS, finite=True, nested_json=True)
     return None
+
+
+def types_without_nul(pipeline: Pipeline) -> frozenset[Type]:
+    """Return the types whose values tasks check for the character NUL; in JSON that is its escape.
+
+    PostgreSQL rejects both and names the record, so tasks look for them only to keep or skip such records. DuckLake stores NUL
+    in texts, and its queries then miss rows (ducklake/footers.py): tasks look for it whatever the policy is.
+    """
+    if pipeline.into.type == "ducklake":
+        return frozenset({VARCHAR})
+    if pipeline.into.type == "postgres" and pipeline.errors.constraint != "fail":
+        return frozenset({VARCHAR, JSON})
+    return frozenset()

@@ -11,12 +11,15 @@ import duckdb
 
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
 from resources.destinations.duckdb import table_extras, target_table
 from resources.destinations.duckdb.constraint_violations import violations
 from resources.destinations.duckdb.upsert import DUPLICATES, merge
 from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
 from resources.destinations.sql.ledger import duckdb_dialect, format_table, history_tables
 from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine import row_groups
 from resources.duckdb_engine.file_connection import Connection, Database, FileState, quote
@@ -70,13 +73,16 @@ class DuckDBEngine(Engine):
     required = staticmethod(target_table.required)
     primary_key = staticmethod(target_table.primary_key)
     insert = staticmethod(target_table.insert)
-    merge = staticmethod(merge)
     violations = staticmethod(violations)
     lost_by_exchange = staticmethod(table_extras.lost_by_exchange)
 
     def describe(self) -> str:
         """See `Engine`."""
         return f"DuckDB {self.database.path}"
+
+    def merge(self, connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
+        """See `Engine`."""
+        return merge(connection, batch)
 
     def exists(self) -> bool:
         """See `Engine`."""

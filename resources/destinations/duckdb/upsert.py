@@ -15,7 +15,7 @@ existed). Times of the statements alone, on a busy machine:
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
@@ -56,12 +56,15 @@ DUPLICATES = (
 )
 
 
-def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
+def merge(
+    connection: Connection, batch: KeyedBatch, check: Callable[[str], None] = lambda _: None
+) -> tuple[Commit, dict[Part, Holding]]:
     """Merge the writes of the batch into the table. `DUPLICATES` selects the rows that became dead letters.
 
     Args:
         connection: inside a transaction that has created or widened the table.
         batch: the writes.
+        check: called with the rows to insert, as a SELECT, before they are; may raise an error.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -98,7 +101,9 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
     name, columns = quote("main", table), ", ".join(map(quote, names))
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
     if names:  # otherwise all writes are deletes
-        connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
+        rows = f"SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}"
+        check(rows)
+        connection.execute(f"INSERT INTO {name} ({columns}) {rows}")
     return commit.settled([counts]), delta
 
 

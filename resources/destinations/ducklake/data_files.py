@@ -11,7 +11,7 @@ from typing import Protocol
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from resources.destinations.duckdb.target_table import projection
-from resources.destinations.ducklake.footers import check_texts, has_far_times
+from resources.destinations.ducklake.footers import check_rows, check_texts, has_far_times
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.sql.column_matching import by_shape, check_inserted
 from resources.destinations.staged_file_check import Proven
@@ -73,10 +73,11 @@ def insert(connection: Connection, lake: Lake, table: str, commit: Commit, stage
                 folder.take(file.path, name)
                 taken.append(f"{folder.place}/{name}")
             continue
-        row = connection.execute(
-            f"INSERT INTO {quote('main', table)} ({', '.join(names)}) SELECT {', '.join(values)} FROM {_READ}",
-            [[file.path for file in files]],
-        ).fetchone()
+        paths = [[file.path for file in files]]
+        columns = (f"{value} AS {name}" for name, value in zip(names, values, strict=True))
+        rows = f"SELECT {', '.join(columns)} FROM {_READ}"
+        check_rows(connection, table, rows, paths)
+        row = connection.execute(f"INSERT INTO {quote('main', table)} ({', '.join(names)}) {rows}", paths).fetchone()
         check_inserted(commit, files, row[0] if row else 0)
     if taken:
         folder.settle()

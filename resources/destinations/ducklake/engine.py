@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -16,9 +17,10 @@ from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.duckdb.constraint_violations import Rule, rejected
 from resources.destinations.duckdb.engine import DuckDBEngine
+from resources.destinations.duckdb.upsert import merge
 from resources.destinations.ducklake import data_files
 from resources.destinations.ducklake.file_lake import FileLake
-from resources.destinations.ducklake.footers import check_texts
+from resources.destinations.ducklake.footers import check_rows
 from resources.destinations.ducklake.server_lake import ServerLake
 from resources.destinations.ducklake.sql_dialect import DIALECT, LETTERS
 from resources.destinations.sql.engine import ErrorClass, TargetTable, Violation
@@ -138,8 +140,7 @@ class DuckLakeEngine(DuckDBEngine):
 
     def merge(self, connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
         """See `Engine`."""
-        check_texts(batch.table, batch.files.rows)
-        return super().merge(connection, batch)
+        return merge(connection, batch, partial(check_rows, connection, batch.table))
 
     def violations(
         self, connection: Connection, table: str, commit: Commit, files: Sequence[Proven], known: Columns

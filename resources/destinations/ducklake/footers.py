@@ -1,11 +1,14 @@
-"""Find values in the footers of staged files that DuckLake's statistics cannot express.
+"""Find values that DuckLake's statistics cannot express: in the footers of staged files, and in rows to insert.
 
 DuckLake stores the least and the greatest value of a column as text, and leaves out files and tables by them. With DuckDB 1.5.5:
 
-- A text with the character NUL cuts the statement that updates them: queries then miss rows of other files.
+- A text with the character NUL cuts the statement that updates them: queries then miss rows of other files. Any text can
+  become a bound later: of the file that an INSERT writes, or when files are merged. So tasks reject all of them
+  (value_limits.py), and a commit checks what it adds.
 - A file with times outside of years 1 to 9999 cannot be registered.
 """
 
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +20,11 @@ import pyarrow.parquet as pq
 
 from kpipe.errors import SchemaConflict
 from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.file_connection import Connection, quote
 
-__all__ = ["check_texts", "has_far_times"]
+__all__ = ["check_rows", "check_texts", "has_far_times"]
 
+_PROBLEM = "a text contains the character NUL, and DuckLake's queries would miss rows"
 _DAYS = (-719_162, 2_932_896)  # years 1 to 9999
 _DAY_US = 86_400_000_000
 
@@ -35,10 +40,37 @@ def check_texts(table: str, files: Sequence[Proven]) -> None:
             for group, name, kind, column in _chunks(source.metadata):
                 if kind == "String" and _has_nul(source, group, column):
                     raise SchemaConflict(
-                        f"table {table}: column {name}: a text contains the character NUL, and DuckLake's queries would"
-                        " miss rows",
+                        f"table {table}: column {name}: {_PROBLEM}",
                         "set errors.constraint: dead_letter, or remove it with `set`: replace(COLUMN, chr(0), '')",
                     )
+
+
+def check_rows(connection: Connection, table: str, rows: str, parameters: Sequence[object] = ()) -> None:
+    """Check that no text of rows to insert contains the character NUL, at any depth.
+
+    Args:
+        connection: inside a transaction.
+        table: name of the table.
+        rows: a SELECT, with Kafka's coordinates.
+        parameters: of the SELECT.
+
+    Raises:
+        SchemaConflict: one does; the message contains partition and offset.
+    """
+    described = connection.execute(f"DESCRIBE {rows}", parameters).fetchall()
+    names = [name for name, kind, *_ in described if "VARCHAR" in kind]
+    if not names:
+        return
+    tests = [f"coalesce(contains(CAST({quote(name)} AS VARCHAR), chr(0)), false)" for name in names]
+    found = connection.execute(
+        f"SELECT _kafka_partition, _kafka_offset, [{', '.join(tests)}] FROM ({rows}) WHERE {' OR '.join(tests)} LIMIT 1",
+        parameters,
+    ).fetchone()
+    if found is not None:
+        raise SchemaConflict(
+            f"partition {found[0]} offset {found[1]}: table {table}: column {names[found[2].index(True)]}: {_PROBLEM}",
+            "remove it with replace(COLUMN, chr(0), ''): in `set`, or in into.update, or in the table's row of this key",
+        )
 
 
 def has_far_times(file: Proven) -> bool:

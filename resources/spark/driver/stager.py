@@ -25,8 +25,7 @@ from kpipe.tables.upsert import KeyRule, keeps_originals
 from kpipe.topics import PartitionId
 from resources.decode.factory import sampled
 from resources.decode.growth_guard import bound_of
-from resources.destinations import WITHOUT_NUL
-from resources.destinations.value_limits import limits_of
+from resources.destinations.value_limits import limits_of, types_without_nul
 from resources.duckdb_engine.expression_checks import checked_selection
 from resources.home import Home
 from resources.kafka.client_config import client_config, registry_access
@@ -253,7 +252,7 @@ class SparkStager:
         self, batch: Batch, at: int, pipeline: Pipeline, chosen: Selection | None, columns: Columns, closed: Closed | None
     ) -> TableSpec:
         """Return a table's part of the job."""
-        no_nul = pipeline.errors.constraint != "fail" and pipeline.into.type in WITHOUT_NUL
+        no_nul = types_without_nul(pipeline)
         shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch, at), self._required_of(pipeline), no_nul)
         spec = TableSpec(
             columns,

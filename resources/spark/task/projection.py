@@ -38,6 +38,7 @@ _COORDINATES = Columns.of(
         )
     )
 )
+_HEADERS = Columns(tuple(item for item in _COORDINATES if item[0] == "_kafka_headers"))
 #: Returns one of Kafka's coordinates for the payloads at these positions.
 Coordinate = Callable[[str, "np.ndarray[Any, Any]"], pa.Array]
 
@@ -73,7 +74,9 @@ class Selector:
         assert table.shape is not None
         shape, selection = table.shape, table.shape.selection
         self._columns, self._required, self._where = table.columns, shape.required, selection.where
-        self._texts = [(name, kind) for name, kind in table.columns if shape.no_nul and may_hold_nul(kind)]
+        self._no_nul = shape.no_nul
+        self._texts = [(name, kind) for name, kind in table.columns if may_hold_nul(kind, shape.no_nul)]
+        self._headers = _HEADERS if shape.headers and shape.no_nul else Columns()
         inputs = inputs_of(shape)
         #: Kafka's coordinates that expressions read.
         self.coordinates = [name for name in _COORDINATES.names() if name in inputs]
@@ -149,10 +152,15 @@ class Selector:
         for name in self._required:
             for index in missing(made, name):
                 reasons.setdefault(int(rows[index]), f"{name}: NULL in a NOT NULL column")
-        for index, why in nul_reasons(made, self._texts).items():
+        for index, why in nul_reasons(made, self._texts, self._no_nul).items():
             reasons.setdefault(int(rows[index]), why)
         for row in sorted(reasons):
             bad.setdefault(int(payloads[row]), reasons[row])
+        if self._headers:
+            places = np.unique(payloads[rows])
+            headers = pa.table({name: coordinate(name, places) for name in self._headers.names()})
+            for index, why in nul_reasons(headers, self._headers, self._no_nul).items():
+                bad.setdefault(int(places[index]), why)
         if bad:
             good = ~np.isin(payloads[rows], list(bad))
             rows, made = rows[good], filtered(made, good)

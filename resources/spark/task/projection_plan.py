@@ -24,7 +24,8 @@ class Shape:
         reads: columns that the decoder returns: those of the table that are used unchanged, and inputs of expressions.
         selection: the expressions.
         required: NOT NULL columns.
-        no_nul: whether the table's texts cannot store the character NUL.
+        no_nul: types whose values cannot contain the character NUL.
+        headers: whether rows contain the record's headers.
         guessed: inputs of expressions whose types come from a sample.
     """
 
@@ -32,8 +33,9 @@ class Shape:
     reads: Columns
     selection: Selection
     required: tuple[str, ...] = ()
-    no_nul: bool = False
+    no_nul: frozenset[Type] = frozenset()
     guessed: frozenset[str] = frozenset()
+    headers: bool = False
 
 
 def shaped(
@@ -42,7 +44,7 @@ def shaped(
     columns: Columns,
     sample: Callable[[], Columns],
     required: Collection[str] = (),
-    no_nul: bool = False,
+    no_nul: frozenset[Type] = frozenset(),
 ) -> Shape | None:
     """Return the plan of a batch; None if records are decoded to the table's columns without changes.
 
@@ -55,7 +57,7 @@ def shaped(
         columns: the table's payload columns.
         sample: returns columns of the first records before expressions are applied.
         required: NOT NULL columns of the table, if rows are to be checked for NULL.
-        no_nul: whether rows are to be checked for the character NUL, which the table cannot store.
+        no_nul: types whose values are to be checked for the character NUL, which the table cannot store.
 
     Raises:
         SchemaConflict: a column is assigned that the table lacks, and the schema policy does not allow adding it.
@@ -112,9 +114,13 @@ def shaped(
         spare = [name for name in free if name.lower() not in assigned and (only is None or name.lower() in only)]
         left = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare or not isinstance(p, Mapped)}
         kind = kind.model_copy(update={"mapping": left})
-    if by_name:  # the decoder reads members that expressions replace, so that it does not report them as new columns
+    if (
+        by_name and chosen.targets
+    ):  # the decoder reads members that expressions replace, so that it does not report them as new columns
         present = {name.lower() for name, _ in extra}
         types = Columns() if kind.type == "json" else sample()  # of JSON, VARCHAR accepts any value
         extra += [(name, types.get(name) or VARCHAR) for name in chosen.targets if name.lower() not in present]
     never_null = tuple(name for name in columns.names() if name in required)
-    return Shape(kind, Columns((*taken, *extra)), chosen, never_null, no_nul, frozenset(guessed))
+    return Shape(
+        kind, Columns((*taken, *extra)), chosen, never_null, no_nul, frozenset(guessed), "headers" in pipeline.coordinates
+    )

@@ -71,7 +71,7 @@ class Sink:
         """Return by position why keys of deletes cannot be in the table, as for rows: reasons of rejects, and of refused."""
         unique, shape = self.table.unique, self.table.shape
         bad = unstorable(keys, unique, self._limits) if self._limits is not None else {}
-        refused = nul_reasons(keys, unique) if shape is not None and shape.no_nul else {}
+        refused = nul_reasons(keys, unique, shape.no_nul) if shape is not None and shape.no_nul else {}
         return bad, {at: why for at, why in refused.items() if at not in bad}
 
     def _deletable(self, decoded: Decoded) -> Decoded:

@@ -227,19 +227,37 @@ def test_several_topics(command: Kpipe, topic: Callable[..., str], write: Any, t
     assert [(item["topic"], item["position"]) for item in found["partitions"]] == list(zip(names, (3, 7), strict=True))
 
 
-@pytest.mark.parametrize(("planned", "position"), [("included", 9), ("excluded", 4)])
-def test_a_planned_batch_of_a_checkpoint(command: Kpipe, loaded: str, tmp_path: Path, planned: str, position: int) -> None:
-    folder = tmp_path / "checkpoint"
+def interrupted(folder: Path, topic: str) -> str:
+    """Write a checkpoint whose batch 0 is committed, and batch 1 only planned."""
     for number, end in ((0, 4), (1, 9)):
         (folder / "offsets").mkdir(parents=True, exist_ok=True)
-        (folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({loaded: dict.fromkeys('012', end)})}")
+        (folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({topic: dict.fromkeys('012', end)})}")
     (folder / "commits").mkdir()
     (folder / "commits" / "0").write_text("v1\n{}")
-    source = f"checkpoint:{folder}"
+    return f"checkpoint:{folder}"
+
+
+@pytest.mark.parametrize(("planned", "position"), [("included", 9), ("excluded", 4)])
+def test_a_planned_batch_of_a_checkpoint(command: Kpipe, loaded: str, tmp_path: Path, planned: str, position: int) -> None:
+    source = interrupted(tmp_path / "checkpoint", loaded)
     (problem,) = adopt(command, "adopt orders", "--from", source, "--apply", status=1)["problems"]
     assert f"batch 1 ({loaded}/0 [4, 9)" in problem
     command("adopt", "orders", "--from", source, "--planned-batch", planned, "--apply")
     assert {lane[1] for lane in lanes(command) if lane[-1] == "read"} == {position}
+
+
+def test_a_table_ahead_of_the_checkpoint_is_refused(command: Kpipe, loaded: str, tmp_path: Path) -> None:
+    source = interrupted(tmp_path / "checkpoint", loaded)
+    log = tmp_path / "landed" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for number in range(3):
+        (log / str(number)).write_text("v1\n")
+    place = ("--type", "parquet", "--database", str(log.parent))
+    for option in ((), ("--planned-batch", "included"), ("--planned-batch", "excluded")):
+        found = adopt(command, "adopt orders", "--from", source, *place, *option, "--apply", status=1)
+        (problem,) = found["problems"]
+        assert f"table {log.parent} has batch 2 of the query, the checkpoint ends at batch 1" in problem
+        assert not found["applied"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,10 @@ import pytest
 from kpipe.errors import SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.ducklake.footers import check_rows
+from resources.testing.keyed import RULES, Write, commit_of, contents
+from resources.testing.keyed import begun as keyed
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch
 from resources.testing.state import begun, proof
 from tests.resources.destinations.ducklake_place import DuckLakePlace
@@ -65,6 +69,57 @@ def test_a_text_with_nul_is_refused_as_queries_would_miss_rows(place: DuckLakePl
     with pytest.raises(SchemaConflict, match="column text: a text contains the character NUL"):
         commit(place, destination, 1, values={"id": 1, "text": "a\x00b"})
     commit(place, destination, 1)
+    assert proof(destination).ok
+
+
+def test_a_text_with_nul_inside_of_the_staged_bounds_is_refused(place: DuckLakePlace) -> None:
+    """The file that is written has other bounds than the staged one: here `m` is its greatest text."""
+    rule = RULES["replace"]
+    destination = keyed(place, rule, 1)
+    writes = [Write(0, 0, 1, "z", 0), Write(0, 1, 2, "m\x00n", 0), Write(0, 2, 1, "a", 0)]
+    with pytest.raises(SchemaConflict, match=r"partition 0 offset 1: table tweets: column text: .* the character NUL"):
+        destination.commit(commit_of(place, destination.ledger()[1], writes, rule, cuts=1))
+    destination.commit(commit_of(place, destination.ledger()[1], [writes[0], Write(0, 1, 2, "m", 0), writes[2]], rule, cuts=1))
+    assert place.sql("SELECT id FROM tweets WHERE text < 'b'") == [(1,)] and proof(destination).ok
+
+
+def test_an_expression_that_makes_nul_is_refused(place: DuckLakePlace) -> None:
+    rule = KeyRule(("id",), "update", {"text": "CASE WHEN excluded.n = 1 THEN 'm' || chr(0) ELSE excluded.text END"})
+    destination = keyed(place, rule, 1)
+    writes = [Write(0, at, id, text, n) for at, (id, text, n) in enumerate([(1, "a", 0), (2, "b", 0), (3, "z", 0)])]
+    destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
+    before = contents(place)
+    with pytest.raises(SchemaConflict, match=r"partition 0 offset 3: table tweets: column text: .* the character NUL") as refused:
+        destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 3, 2, "b", 1)], rule))
+    assert "into.update" in refused.value.hint and contents(place) == before
+    destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 3, 2, "c", 0)], rule))
+    assert contents(place)[2][0] == "c" and proof(destination).ok
+
+
+@pytest.mark.parametrize("inner", ["{'a': 'm' || chr(0)}", "['b', 'm' || chr(0)]", "MAP {'m' || chr(0): 1.5}"])
+def test_nul_in_a_nested_text_of_inserted_rows_is_refused(place: DuckLakePlace, inner: str) -> None:
+    destination = begun(place, 1)
+    commit(place, destination, 1)
+    with place.opened() as connection:
+        rows = "SELECT 0 AS _kafka_partition, 7 AS _kafka_offset, {} AS x, 1 AS y, '\\x00'::BLOB AS z"
+        check_rows(connection, "tweets", rows.format("'m'"))
+        with pytest.raises(SchemaConflict, match=r"partition 0 offset 7: table tweets: column x"):
+            check_rows(connection, "tweets", rows.format(inner))
+
+
+@pytest.mark.parametrize("change", ["SET PARTITIONED BY (id)", "ALTER COLUMN id SET NOT NULL"])
+def test_nul_inside_of_the_bounds_of_inserted_files_is_refused(place: DuckLakePlace, change: str) -> None:
+    destination = begun(place, 1)
+    commit(place, destination, 1)
+    place.sql(f"ALTER TABLE tweets {change}")
+    next_batch = batch(place, destination.ledger()[1], {0: 4}, COLUMNS, {"id": 1, "text": "x"})
+    rows = [
+        {"id": at, "text": text, "_kafka_partition": 0, "_kafka_offset": at, "_kafka_timestamp": at}
+        for at, text in enumerate(("z", "m\x00n", "a"), 1)
+    ]
+    with pytest.raises(SchemaConflict, match=r"partition 0 offset 2: table tweets: column text: .* the character NUL"):
+        destination.commit(next_batch.writing(files=(place.staged(rows, COLUMNS),)))
+    commit(place, destination, 4)
     assert proof(destination).ok
 
 

@@ -13,7 +13,7 @@ from kpipe.batch.batch import Piece, RangeReport
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import RecordRejected
 from kpipe.offsets import Range
-from kpipe.schema.columns import Columns
+from kpipe.schema.columns import VARCHAR, Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.value_limits import limits_of
 from resources.kafka.record_block import RecordBlock
@@ -47,7 +47,7 @@ def staged(
         }
     )
     columns = Columns.of({"id": column})
-    shape = shaped(pipeline, None, columns, lambda: columns, no_nul=kind == "postgres")
+    shape = shaped(pipeline, None, columns, lambda: columns, no_nul=frozenset({VARCHAR} if kind == "postgres" else ()))
     job = JobSpec(
         "batch", {}, str(folder), pipeline.format, (TableSpec(columns, unique=columns, shape=shape, deletes=True),),
         limits=limits_of(pipeline), **{"constraint": "dead_letter", **policies},

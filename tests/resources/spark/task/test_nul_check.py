@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kpipe.schema.columns import parse_type
+from kpipe.schema.columns import JSON, VARCHAR, parse_type
 from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
 from tests.cases import each_case
 
@@ -27,6 +27,9 @@ def test_rows_are_found_however_deep(kind: str, values: list[Any], found: list[i
         "STRUCT(a VARCHAR[])[]": pa.list_(pa.struct([("a", pa.list_(pa.string()))])),
     }[kind]  # fmt: skip
     array = pa.array([values[0], *values], arrow)[1:]  # with an offset, as a slice has it
-    assert rows_with_nul(array, parse_type(kind)).tolist() == found
-    assert rows_with_nul(pa.chunked_array([array, array]), parse_type(kind)).tolist() == found + [n + len(values) for n in found]
-    assert may_hold_nul(parse_type(kind)) == (kind != "BLOB")
+    texts = {VARCHAR, JSON}
+    assert rows_with_nul(array, parse_type(kind), texts).tolist() == found
+    chunks = pa.chunked_array([array, array])
+    assert rows_with_nul(chunks, parse_type(kind), texts).tolist() == found + [n + len(values) for n in found]
+    assert may_hold_nul(parse_type(kind), texts) == (kind != "BLOB")
+    assert rows_with_nul(array, parse_type(kind), {VARCHAR}).tolist() == ([] if kind == "JSON" else found)
