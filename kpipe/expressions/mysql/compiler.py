@@ -14,10 +14,10 @@ from kpipe.expressions.mysql.casts import cast, returned
 from kpipe.expressions.mysql.columns import Resolve, column_name, of_column, of_columns
 from kpipe.expressions.mysql.common_types import combined
 from kpipe.expressions.mysql.function_list import called
+from kpipe.expressions.mysql.functions.patterns import like, matches
 from kpipe.expressions.mysql.json.json_paths import arrow, member, plain_member
 from kpipe.expressions.mysql.literal_values import LITERALS
 from kpipe.expressions.mysql.operators import BINARY, between, first_equal, one_of
-from kpipe.expressions.mysql.patterns import like, matches
 from kpipe.expressions.mysql.rows import unrowed
 from kpipe.expressions.mysql.syntax.parser import parse
 from kpipe.expressions.mysql.syntax.tree import Node, refused

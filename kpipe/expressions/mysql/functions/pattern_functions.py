@@ -11,8 +11,8 @@ import re
 from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
+from kpipe.expressions.mysql.functions.patterns import anchored, groups, pattern_of, translated
 from kpipe.expressions.mysql.functions.text_arguments import written_number
-from kpipe.expressions.mysql.patterns import anchored, groups, pattern_of, translated
 from kpipe.expressions.mysql.values import Value, quoted, text
 
 __all__ = ["FUNCTIONS"]
