@@ -48,3 +48,5 @@ def test_arguments_of_every_type_give_a_value_or_an_error_of_the_record_or_are_r
                 assert refused.start is not None, expression
             except duckdb.InvalidInputException as error:
                 assert "UDF: Invalid: " in str(error), expression
+            except duckdb.ConversionException as error:  # bytes that are no text
+                assert "could not convert blob to UTF8 string" in str(error), expression
