@@ -78,8 +78,8 @@ def limits_of(pipeline: Pipeline) -> Limits | None:
 def types_without_nul(pipeline: Pipeline) -> frozenset[Type]:
     """Return the types whose values tasks check for the character NUL; in JSON that is its escape.
 
-    PostgreSQL rejects both and names the record, so tasks search for them only to keep or skip such records. DuckLake stores NUL
-    in texts, and its queries then miss rows (ducklake/footers.py): tasks search for it whatever the policy is.
+    PostgreSQL rejects both and names the record, so tasks check only if the policy keeps or skips such records. DuckLake stores
+    NUL in texts, and its queries then miss rows (ducklake/footers.py): tasks check whatever the policy is.
     """
     if pipeline.into.type == "ducklake":
         return frozenset({VARCHAR})
