@@ -22,7 +22,8 @@ __all__ = ["NAMES", "lowered"]
 NAMES = {
     "group_rows": (staged_files, "_GROUP_ROWS", (2, 5, 20)),
     "block_records": (range_reader, "BLOCK_RECORDS", (1, 3, 8)),
-    "kafka_block": (kafka_rows, "_BLOCK", (1, 3, 10)),
+    "kafka_block": (kafka_rows, "_ROWS", (1, 3, 10)),
+    "kafka_bytes": (kafka_rows, "_BYTES", (1, 200, 2000)),
     "webhook_block": (webhook_rows, "_BLOCK", (1, 3, 10)),
     "webhook_partitions": (webhook_rows, "_AT_ONCE", (1, 2)),
     "short_range": (range_task, "_SHORT", (1, 10)),
