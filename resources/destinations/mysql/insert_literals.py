@@ -13,7 +13,7 @@ from kpipe.schema.columns import ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
-from resources.duckdb_engine.sandbox import quote
+from resources.destinations.sql.staged_reader import RECORD, first_record
 from resources.duckdb_engine.sql_types import READ, fitted
 
 __all__ = ["field", "filled", "insert"]
@@ -110,13 +110,12 @@ def _too_long(
 ) -> SchemaConflict:
     source, parameters = rows
     names = [row[0] for row in reader.execute(f"DESCRIBE SELECT * FROM {source}", parameters).fetchall()]
-    at = [name for name in ("_kafka_topic", "_kafka_partition", "_kafka_offset") if name in names]
     line = statement.removeprefix("SELECT ").rsplit(" FROM ", 1)[0]
-    found = ", ".join(map(quote, at)) or "NULL"
-    row = reader.execute(f"SELECT {found} FROM {source} ORDER BY strlen({line}) DESC LIMIT 1", parameters).fetchone()
-    record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
+    at = [name for name in RECORD if name in names]
+    found = first_record(reader, at, source, parameters, f"ORDER BY strlen({line}) DESC")
+    assert found is not None  # one of the rows was too long
     return SchemaConflict(
-        f"{where}: the row of the record at {record} is {size} bytes long: expected at most {session.packet}"
+        f"{where}: the row of {found[0]} is {size} bytes long: expected at most {session.packet}"
         " (max_allowed_packet); nothing was written",
         "SET GLOBAL max_allowed_packet to a larger value; or remove such records in a transform",
     )

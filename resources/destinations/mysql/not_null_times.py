@@ -3,7 +3,6 @@
 So does MySQL with `explicit_defaults_for_timestamp = OFF`.
 """
 
-# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from kpipe.errors import SchemaConflict
 from resources.destinations.mysql.session import Session
 from resources.destinations.sql.column_matching import Match
-from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.staged_reader import RECORD, first_record
 from resources.duckdb_engine.sql_types import READ, fitted
 
 __all__ = ["check_files", "not_null_times"]
@@ -42,18 +41,15 @@ def check_files(reader: Any, table: str, names: Collection[str], matches: Sequen
         SchemaConflict: a row has NULL in such a column; the message names the column and the first record.
     """
     spelled = {name.lower(): name for name in names}
-    at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
+    at = [name for name, _, _ in matches if name in RECORD]
     for match in matches:
         if match[0].lower() not in spelled:
             continue
-        shown = ", ".join(map(quote, at)) or "1"
-        statement = f"SELECT {shown} FROM {READ.format('?')} WHERE {fitted(*match)} IS NULL ORDER BY ALL LIMIT 1"
-        row = reader.execute(statement, [list(paths)]).fetchone()
-        if row is None:
+        found = first_record(reader, at, READ.format("?"), [list(paths)], f"WHERE {fitted(*match)} IS NULL ORDER BY ALL")
+        if found is None:
             continue
-        record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
         raise SchemaConflict(
-            f"table {table}, column {spelled[match[0].lower()]!r}: {f'the record at {record}' if record else 'a row'} has NULL,"
-            " and the column is NOT NULL; nothing was written",
+            f"table {table}, column {spelled[match[0].lower()]!r}: {found[0]} has NULL, and the column is NOT NULL;"
+            " nothing was written",
             "give the column a value in a transform, or remove NOT NULL from it",
         )

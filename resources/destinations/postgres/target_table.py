@@ -19,7 +19,7 @@ from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match, check_new, nested_growth, unsuitable, widening
 from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.sql.staged_reader import copy_as_stored, copy_checked
+from resources.destinations.sql.staged_reader import RECORD, copy_as_stored, copy_checked, first_record
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.sql_types import READ
 from resources.native import library
@@ -212,17 +212,13 @@ def _plain(session: Session, table: str, known: Columns) -> set[str]:
 
 def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
     """Return an error that names the record with a NUL, which texts and jsonb reject; otherwise PostgreSQL's own message."""
-    at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
+    at = [name for name, _, _ in matches if name in RECORD]
     for match in matches:
         sign = f"contains({csv_copy.field(match)}, chr(0)) OR contains({csv_copy.field(match)}, '\\u0000')"
-        where = ", ".join(map(quote, at)) or "NULL"
-        row = reader.execute(
-            f"SELECT {where} FROM {READ.format('?')} WHERE {sign} ORDER BY ALL LIMIT 1", [list(paths)]
-        ).fetchone()
-        if row is not None and error.sqlstate in ("22021", "22P05"):
-            record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
+        found = first_record(reader, at, READ.format("?"), [list(paths)], f"WHERE {sign} ORDER BY ALL")
+        if found is not None and error.sqlstate in ("22021", "22P05"):
             return SchemaConflict(
-                f"table {table}, column {match[0]!r}: the record at {record} contains the character NUL, which PostgreSQL's"
+                f"table {table}, column {match[0]!r}: {found[0]} contains the character NUL, which PostgreSQL's"
                 f" {sql_type(match[2])} cannot store; nothing was written",
                 "set such records aside with `errors: {constraint: dead_letter}`; or declare the column as BLOB under `columns`",
             )

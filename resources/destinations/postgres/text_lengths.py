@@ -14,7 +14,7 @@ from kpipe.errors import SchemaConflict
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.sql_dialect import THIS
 from resources.destinations.sql.column_matching import Match
-from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.staged_reader import RECORD, first_record
 from resources.duckdb_engine.sql_types import READ, fitted
 
 __all__ = ["check", "check_files", "limits"]
@@ -38,7 +38,7 @@ def check_files(reader: Any, table: str, most: Mapping[str, int], matches: Seque
     """
     names = {name.lower(): name for name in most}
     found = [(names[match[0].lower()], fitted(*match)) for match in matches if match[0].lower() in names]
-    at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
+    at = [name for name, _, _ in matches if name in RECORD]
     check(reader, table, most, dict(found), READ.format("?"), [list(paths)], at)
 
 
@@ -66,17 +66,12 @@ def check(
         SchemaConflict: see `check_files`.
     """
     for name, value in values.items():
-        shown = ", ".join(map(quote, at)) or "1"
-        row = reader.execute(
-            f"SELECT {shown}, length({value}) FROM {source} WHERE length({value}) > {most[name]:d} ORDER BY ALL LIMIT 1",
-            list(parameters),
-        ).fetchone()
-        if row is None:
+        length = f"length({value})"
+        found = first_record(reader, at, source, parameters, f"WHERE {length} > {most[name]:d} ORDER BY ALL", length)
+        if found is None:
             continue
-        record = ", ".join(f"{column.removeprefix('_kafka_')} {found}" for column, found in zip(at, row[:-1], strict=False))
-        where = f"the record at {record}" if record else "a row"
         raise SchemaConflict(
-            f"table {table}, column {name!r}: {where} has {row[-1]} characters, character varying({most[name]}) takes"
+            f"table {table}, column {name!r}: {found[0]} has {found[1]} characters, character varying({most[name]}) takes"
             f" {most[name]}; nothing was written",
             "change the column's type to text; or set such records aside with `errors: {constraint: dead_letter}`",
         )

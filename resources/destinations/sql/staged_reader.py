@@ -13,13 +13,16 @@ import duckdb
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from resources.destinations.sql.column_matching import Match, by_shape, check_inserted, matched, parsed
+from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["Copy", "copy_as_stored", "copy_checked", "reader", "stored"]
+__all__ = ["RECORD", "Copy", "copy_as_stored", "copy_checked", "first_record", "reader", "stored"]
 
+#: Columns that name a row's record.
+RECORD = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 #: Copies rows of files with the same columns into a table, and returns their number. Arguments: names of the table's columns;
 #: how columns of the files match them; the files.
 Copy = Callable[[Sequence[str], Sequence[Match], Sequence[str]], int]
@@ -42,6 +45,27 @@ def stored(reader: Any, file: Proven) -> Columns:
     """Return the columns of a staged file."""
     described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()  # noqa: S608 - a constant
     return parsed([row[:2] for row in described], f"staged file {file.path!r}")
+
+
+def first_record(
+    reader: Any, at: Sequence[str], source: str, parameters: Sequence[Any], rest: str, value: str = "NULL"
+) -> tuple[str, Any] | None:
+    """Return the record of the first of some rows, as text, and the value of an expression; None without rows.
+
+    Args:
+        reader: DuckDB's connection.
+        at: those of `RECORD` that the rows have.
+        source: the relation of the rows, as SQL.
+        parameters: of the relation.
+        rest: the condition and the order, as SQL.
+        value: the expression.
+    """
+    columns = ", ".join([*map(quote, at), value])
+    row = reader.execute(f"SELECT {columns} FROM {source} {rest} LIMIT 1", list(parameters)).fetchone()  # noqa: S608 - quoted
+    if row is None:
+        return None
+    record = ", ".join(f"{name.removeprefix('_kafka_')} {found}" for name, found in zip(at, row, strict=False))
+    return f"the record at {record}" if record else "a row", row[-1]
 
 
 def copy_checked(reader: Any, commit: Commit, staged: Sequence[Proven], known: Columns, copy: Copy) -> None:

@@ -14,7 +14,7 @@ PARTITIONS = 3
 
 
 def all_published(home: Home, instance: dg.DagsterInstance, pipeline: Pipeline) -> None:
-    """Every commit is told of by exactly one event of each of its partitions.
+    """Check that exactly one event of each of its partitions reports each commit.
 
     An event counts all its commits and lists the last 50: those before are the partition's commits right before the list.
     """

@@ -256,7 +256,7 @@ class TestAudited(Conformance):
 
 
 def test_since_when_batches_have_passed_an_expression(place: AuditedPlace) -> None:
-    """Of each pipeline by itself: its other writers, a changed expression, and batches without checks are told apart."""
+    """Of each pipeline by itself: its other writers, a changed expression, and batches without checks are distinguished."""
 
     def passed(pipeline: str, **checks: str) -> Mapping[str, int]:
         place.checks = checks
