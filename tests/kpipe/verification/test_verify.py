@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from kpipe.batch.batch import Counts
 from kpipe.ledger.ledger import Lane
 from kpipe.offsets import Range
-from kpipe.verification.verify import Entry, Recount, TableRecount, audit
+from kpipe.topics import Part
+from kpipe.verification.verify import Entry, Holding, Keeping, Recount, TableRecount, audit
 
 World = Any
 
@@ -146,6 +148,27 @@ def test_what_is_wrong_with_a_further_table_beyond_numbers_of_rows_is_found(full
     both = {**found.tables, "a": TableRecount(problems=("topic a is missing",))}
     report = audit(full.table.held, full.table.history(), replace(found, tables=both))
     assert report.problems == ["table a: topic a is missing"]
+
+
+@pytest.mark.parametrize("multi_topic", [True, False])
+def test_a_row_of_another_topic_in_place_of_a_missing_one_is_found(full: World, multi_topic: bool) -> None:
+    """Where some rows of a number name no topic, the ledgers add up; the balance of a table with a key tells them apart."""
+    expected = {0: Holding(1, 7), "a:0": Holding(2, 9), "b:0": Holding(1, 3), 1: Holding(4, 6)}
+    found = {**expected, "a:0": Holding(1, 4), "b:0": Holding(2, 8)}
+
+    def judged(held: dict[Part, Holding]) -> Sequence[str]:
+        rows = {name: item.rows for name, item in held.items()}
+        stated = {name: item.rows for name, item in expected.items()}
+        table = recount(full, rows=rows, expected_rows=stated, keeping=Keeping(expected, held))
+        if multi_topic:
+            table = replace(table, dead_letters={"tweets:0": 1, "tweets:1": 1})
+        return audit(full.table.held, full.table.history(), table, multi_topic).problems
+
+    assert not judged(expected)
+    assert judged(found) == [
+        "partition a:0: expected 2 rows, found 1 in the table",
+        "partition b:0: expected 1 rows, found 2 in the table",
+    ]
 
 
 def test_rows_of_the_history_without_any_table_are_found(full: World) -> None:
