@@ -80,12 +80,13 @@ def last_error(home: Home, name: str) -> KpipeError | None:
 def note_state(home: Home, name: str, state: str) -> None:
     """Record a state that a statement has set. Earlier errors stay in `kpipe_errors`.
 
-    Best effort in the destination, which only displays it: a statement does not fail because of a destination that is away.
+    Best effort in the destination, which only displays it: a statement does not fail because of a destination that is away, or
+    a definition that is invalid.
     """
     home.note(name, state)
-    pipeline = home.pipeline(name)
-    if may_open(home, pipeline):
-        with suppress(KpipeError):
+    with suppress(KpipeError):
+        pipeline = home.pipeline(name)
+        if may_open(home, pipeline):
             open_destination(pipeline, home).record_state(state)
 
 

@@ -184,7 +184,9 @@ class SensorStates:
             folder = environment(self._home)["DAGSTER_HOME"]
             if not Path(folder).is_dir():
                 return None
-            self._opened = self._stack.enter_context(open_instance(folder))
+            # Not entered: that would set Dagster's storage of component states, and two instances may end in any order.
+            self._opened = open_instance(folder)
+            self._stack.callback(self._opened.dispose)
         return self._opened
 
 

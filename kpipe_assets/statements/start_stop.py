@@ -30,7 +30,7 @@ def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
         InvalidStatement: the pipeline is running already.
     """
     name = statement.pipeline
-    home.pipeline(name)
+    home.pipeline(name)  # also if it is running
     on = name in sensor_states.on()
     if state_of(home, name, on, name not in sensor_states.unserved(name)) != "running" or (not on and _is_ending(home, name)):
         return Result(start_again(home, sensor_states, name))
@@ -46,7 +46,12 @@ def _is_ending(home: Home, name: str) -> bool:
 
 
 def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
-    """Start the sensor, also after an error, and return a message."""
+    """Start the sensor, also after an error, and return a message.
+
+    Raises:
+        InvalidPipeline: the definition is missing or invalid.
+    """
+    home.pipeline(name)
     note_state(home, name, "stopped")  # clear the error state of the last run
     sensor_states.turn(name, on=True)
     why = sensor_states.unserved(name).get(name)
@@ -111,10 +116,11 @@ def stop(home: Home, sensor_states: SensorStates, statement: Stop, report: Calla
         report: called with a message while it waits.
 
     Raises:
+        InvalidPipeline: the pipeline does not exist.
         InvalidStatement: the pipeline is not running.
     """
     name = statement.pipeline
-    home.pipeline(name)
+    _check_exists(home, name)
     was_on, was_running = sensor_states.turn(name, on=False), _has_runs(home, sensor_states, name)
     if not was_on and not was_running:
         if statement.if_running:
@@ -141,7 +147,7 @@ def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: C
     name = statement.pipeline
     if statement.if_exists and name not in home.names():
         return Result(f"pipeline {name} does not exist")
-    home.pipeline(name)
+    _check_exists(home, name)
     if sensor_states.turn(name, on=False) or _has_runs(home, sensor_states, name):
         _end(home, sensor_states, name, cancel=False, report=report)
     note_state(home, name, "detached")
@@ -151,6 +157,16 @@ def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: C
 def is_stopped(home: Home, sensor_states: SensorStates, name: str) -> bool:
     """Return whether the pipeline has no current run and its sensor is stopped."""
     return name not in sensor_states.on() and not _has_runs(home, sensor_states, name)
+
+
+def _check_exists(home: Home, name: str) -> None:
+    """Check that a pipeline exists. One with an invalid definition can be stopped, too.
+
+    Raises:
+        InvalidPipeline: the home has no definition of this name.
+    """
+    if name not in home.names():
+        home.pipeline(name)  # raises with the existing names
 
 
 def _has_runs(home: Home, sensor_states: SensorStates, name: str) -> bool:

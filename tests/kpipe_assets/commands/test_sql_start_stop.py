@@ -73,6 +73,18 @@ def test_start_all_goes_on_after_a_pipeline_with_a_problem(offline: Kpipe) -> No
     assert "nothing.yaml:1" in wrong(offline, "CLEAR PIPELINE ERRORS")
 
 
+def test_a_pipeline_with_an_invalid_definition_can_be_stopped(offline: Kpipe) -> None:
+    file = Home(offline.home).pipelines / "orders.yaml"
+    for statement, message in (("STOP", "pipeline orders stopped"), ("DETACH", "pipeline orders detached")):
+        sql(offline, f"{SMALL}; START PIPELINE orders")
+        file.write_text("nonsense: 1\n")
+        assert message in sql(offline, f"{statement} PIPELINE orders")
+        with SensorStates(Home(offline.home)) as sensor_states:
+            assert sensor_states.on() == frozenset()
+        assert "no pipeline 'order'" in wrong(offline, f"{statement} PIPELINE order")
+        sql(offline, "DROP PIPELINE orders")
+
+
 def test_a_pipeline_starts_while_its_destination_is_away(offline: Kpipe) -> None:
     """The destination only displays the state."""
     sql(offline, f"{SMALL}; START PIPELINE orders")
@@ -113,6 +125,17 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
     assert sensor_state._read(home) is None
     with SensorStates(home) as sensor_states:
         assert sensor_states.on() == {"a", "c_d"}
+
+
+def test_states_that_are_closed_in_the_order_of_their_opening_leave_no_closed_instance(tmp_path: Path) -> None:
+    """Dagster would ask it for the state of components, in whatever loads definitions next."""
+    from dagster._core.storage.defs_state.base import DefsStateStorage
+
+    home = Home.at(tmp_path).make()
+    with SensorStates(home) as outer, SensorStates(home) as inner:
+        for states in (inner, outer):
+            states.turn("orders", on=states is inner)
+    assert DefsStateStorage.get() is None
 
 
 def test_a_run_that_has_waited_for_long_is_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
