@@ -16,7 +16,7 @@ _SHIFTS = ("<<", ">>")
 
 def is_bytes(value: Value) -> bool:
     """Return whether a bit operator uses the bytes of a value, not its number."""
-    return value.kind == "blob" and value.literal is None
+    return value.kind == "blob" and value.bits is None
 
 
 def on_bytes(sign: str, left: Value, right: Value) -> bool:

@@ -122,7 +122,7 @@ def whole_number(value: Value) -> Value:
 
     A text is read up to its first non-digit, a time is rounded to seconds, `0x41` is 65.
     """
-    if value.kind == "blob" and value.literal is not None:
+    if value.bits is not None:
         return number(value)
     if value.kind == "datetime":
         return Value(f"CAST(strftime({_rounded(value, 0).sql}, '%Y%m%d%H%M%S') AS BIGINT)", "int")

@@ -274,7 +274,7 @@ class _Compiler:
         return self.of(node.args[0])
 
     def _as_bytes(self, node: Node) -> Value:
-        return cast(replace(self.of(node.args[0]), literal=None), "BINARY", ())
+        return cast(replace(self.of(node.args[0]), literal=None, bits=None), "BINARY", ())
 
     def _json_value(self, node: Node) -> Value:
         (call,) = node.args

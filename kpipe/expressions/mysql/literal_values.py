@@ -42,13 +42,13 @@ def _text(node: Node) -> Value:
 
 def _hex(node: Node) -> Value:
     digits = node.value if len(node.value) % 2 == 0 else f"0{node.value}"
-    return Value(f"unhex('{digits}')", "blob", literal=str(int(digits[-16:] or "0", 16)))
+    return Value(f"unhex('{digits}')", "blob", bits=str(int(digits[-16:] or "0", 16)))
 
 
 def _bits(node: Node) -> Value:
     width = -(-len(node.value) // 8) * 2
     digits = f"{int(node.value, 2):0{width}X}" if width else ""
-    return Value(f"unhex('{digits}')", "blob", literal=str(int(node.value[-64:] or "0", 2)))
+    return Value(f"unhex('{digits}')", "blob", bits=str(int(node.value[-64:] or "0", 2)))
 
 
 def _temporal(node: Node) -> Value:

@@ -34,7 +34,7 @@ from kpipe.expressions.mysql.printing import printed
 
 __all__ = [
     "NULL", "Value", "alike", "as_bytes", "boolean", "bytes_of", "content", "converted", "date", "datetime", "decimal", "double",
-    "finite", "integer", "json", "number", "quoted", "reading", "span", "text", "time", "unrounded",
+    "finite", "integer", "json", "literal_text", "number", "quoted", "reading", "span", "text", "time", "unrounded",
 ]  # fmt: skip
 
 _MOST_DIGITS = 38
@@ -49,7 +49,8 @@ class Value:
         sql: DuckDB's SQL.
         kind: see above.
         precision, scale: total digits and decimal places of a `decimal`; of an `int`, its largest number of digits.
-        literal: the text of a literal; None: not a literal.
+        literal: the text of a literal; None: not a literal, or one of bytes.
+        bits: of a literal such as 0x4D, its number in digits.
         unsigned: whether a `decimal` without a fraction is BIGINT UNSIGNED in MySQL.
         digits: decimal places of a `double` when printed; None: as many as it has. Of a `decimal`, 0: trailing zeros are not
             printed. Of a `datetime`: digits of a second; None: as many as it has.
@@ -62,6 +63,7 @@ class Value:
     precision: int = 19
     scale: int = 0
     literal: str | None = None
+    bits: str | None = None
     unsigned: bool = False
     digits: int | None = None
     exact: Value | None = None
@@ -84,7 +86,7 @@ def quoted(text: str) -> str:
 
 def alike(sql: str, made: Value) -> Value:
     """Return SQL as a value of the same type as another one."""
-    return replace(made, sql=sql, literal=None, exact=None)
+    return replace(made, sql=sql, literal=None, bits=None, exact=None)
 
 
 def unrounded(value: Value) -> Value:
@@ -104,8 +106,8 @@ _NUMBER = r"^[ \t\n\v\f\r]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 
 def number(value: Value) -> Value:
     """Convert the value for arithmetic: to `int`, `decimal` or `double`."""
-    if value.kind == "blob" and value.literal is not None:  # 0x4D is a text, but a number in arithmetic
-        return Value(f"CAST({value.literal} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
+    if value.bits is not None:  # 0x4D is a text, but a number in arithmetic
+        return Value(f"CAST({value.bits} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
     match value.kind:
         case "json":  # "5" is 5, true is 1
             return Value(f"CAST(kpipe_json('number', [CAST({value.sql} AS VARCHAR)]) AS DOUBLE)", "double")
@@ -157,7 +159,7 @@ def integer(value: Value) -> Value:
 
     Numbers are rounded half away from zero, a DOUBLE half to even. A text is read up to its first non-digit.
     """
-    if value.kind in ("text", "json") or (value.kind == "blob" and value.literal is None):
+    if value.kind in ("text", "json") or (value.kind == "blob" and value.bits is None):
         digits = f"regexp_extract({reading(value)}, '^[ \\t\\n\\v\\f\\r]*([+-]?[0-9]+)', 1)"
         bounded = "greatest(least(coalesce(TRY_CAST(x AS HUGEINT), 0), 9223372036854775807), -9223372036854775808)"
         return Value(
@@ -223,17 +225,17 @@ def as_bytes(*values: Value) -> bool:
     Beside a text that is not a literal, a literal such as 0x4D is a text, too: MySQL converts it to the text's character set.
     """
     beside_text = any(value.kind in ("text", "json") and value.literal is None for value in values)
-    return any(value.kind == "blob" and not (beside_text and _is_utf8_literal(value)) for value in values)
+    return any(value.kind == "blob" and not (beside_text and literal_text(value) is not None) for value in values)
 
 
-def _is_utf8_literal(value: Value) -> bool:
-    if value.literal is None:
-        return False
+def literal_text(value: Value) -> str | None:
+    """Return the text of a literal, also of one such as 0x4D; None: not a literal, or its bytes are not UTF-8."""
+    if value.bits is None:
+        return value.literal
     try:
-        bytes.fromhex(value.sql.removeprefix("unhex('").removesuffix("')")).decode()
+        return bytes.fromhex(value.sql.removeprefix("unhex('").removesuffix("')")).decode()
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def bytes_of(value: Value) -> str:

@@ -28,6 +28,7 @@ from resources.duckdb_engine.arrow_types import schema, staged_type
 __all__ = ["Images", "declared_types"]
 
 _MOST_PLANS = 64
+_SHORT = 10_000  # characters of names that are remembered
 
 
 def declared_types(kind: Format) -> dict[str, tuple[Type, Convert]]:
@@ -148,7 +149,8 @@ class Images:
         typed: dict[str, list[Any]] = {name: [] for name in self._declared}
         spelled: dict[str, str] = {}
         for index, image in enumerate(group.images):
-            twin = _twin(tuple(image.values), self._folded)
+            names = tuple(image.values)
+            twin = (_twin if sum(map(len, names)) <= _SHORT else _twin.__wrapped__)(names, self._folded)
             if twin is not None:
                 bad[index] = f"member {twin[:40]} differs from a column by case only"
             values = image.values if twin is None else {}

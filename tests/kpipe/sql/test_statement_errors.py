@@ -213,6 +213,9 @@ UNQUOTED = (
     "ALTER PIPELINE p SET CREDENTIALS ::sasl.password hunter2",
     HEAD + "INTO TABLE t IN postgres postgresql://me:hunter2@db/shop",
     HEAD + "INTO TABLE t FORMAT JSON WHERE token = 'a' ) hunter2",
+    HEAD + "INTO TABLE t FORMAT AVRO SCHEMA REGISTRY `me:hunter2@registry:8081`",
+    HEAD + "INTO TABLE t FORMAT AVRO SCHEMA REGISTRY “me:hunter2@registry:8081”",
+    HEAD + "INTO TABLE t FORMAT AVRO SCHEMA REGISTRY me:hunter2@registry:8081",
 )
 
 

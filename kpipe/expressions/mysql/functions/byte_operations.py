@@ -18,6 +18,7 @@ __all__ = ["NAME", "call"]
 NAME = "kpipe_bytes"
 
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}", re.ASCII)
+_SHORT = 2000  # hexadecimal digits of patterns that are remembered
 _LARGEST = 16_777_216  # bytes after decompression, as text_arguments.LARGEST
 
 Text = str | None
@@ -106,9 +107,11 @@ def _replace(digits: str, old: str, new: str) -> str:
 def _substring_index(digits: str, mark: str, count: str) -> str:
     if not mark or int(count) == 0:
         return ""
-    between, times = bytes.fromhex(mark), int(count)
-    parts = bytes.fromhex(digits).split(between)
-    return between.join(parts[:times] if times > 0 else parts[times:]).hex()
+    code, between = bytes.fromhex(digits), bytes.fromhex(mark)
+    times = max(min(int(count), len(code) + 1), -len(code) - 1)  # no text has more parts
+    if times > 0:
+        return between.join(code.split(between, times)[:times]).hex()
+    return between.join(code.rsplit(between, -times)[times:]).hex()  # from the right: a delimiter may overlap itself
 
 
 def _trim(side: str, digits: str, what: str) -> str:
@@ -126,35 +129,80 @@ def _find_in_set(what: str, items: str) -> str:
     return str(parts.index(code) + 1 if items and code in parts else 0)
 
 
+def _reverse(digits: str) -> str:
+    return bytes.fromhex(digits)[::-1].hex()
+
+
+#: A part of a pattern without %: what it has at which places, and the number of bytes that it matches.
+_Part = tuple[tuple[tuple[int, bytes], ...], int]
+
+
 def _like(digits: str, pattern: str, mark: str) -> str:
     """Compute LIKE. The parts between % are searched from the left: the earliest match leaves the most bytes for the others."""
-    code, at = bytes.fromhex(digits), 0
-    parts = _parts(bytes.fromhex(pattern), bytes.fromhex(mark))
-    for index, (part, length) in enumerate(parts):
-        last = index == len(parts) - 1
-        begin = max(at, len(code) - length) if index and last else at
-        found = part.search(code, begin) if index and not last else part.match(code, begin)
-        if found is None or (last and found.end() < len(code)):
+    code = bytes.fromhex(digits)
+    parts = _parts(pattern, mark) if len(pattern) <= _SHORT else _parts.__wrapped__(pattern, mark)
+    if len(parts) == 1:
+        return "1" if len(code) == parts[0][1] and _fits(code, parts[0], 0) else "0"
+    first, *middle, last = parts
+    if not _fits(code, first, 0):
+        return "0"
+    at = first[1]
+    for part in middle:
+        at = _found(code, part, at)
+        if at < 0:
             return "0"
-        at = found.end()
-    return "1"
+        at += part[1]
+    end = len(code) - last[1]
+    return "1" if end >= at and _fits(code, last, end) else "0"
+
+
+def _fits(code: bytes, part: _Part, at: int) -> bool:
+    """Return whether a part matches at a place."""
+    runs, length = part
+    return at + length <= len(code) and all(code.startswith(run, at + offset) for offset, run in runs)
+
+
+def _found(code: bytes, part: _Part, begin: int) -> int:
+    """Return the first place from `begin` on where a part matches; -1: nowhere."""
+    runs, length = part
+    if not runs:
+        return begin if begin + length <= len(code) else -1
+    offset, first = runs[0]
+    at = code.find(first, begin + offset)
+    while at >= 0 and not _fits(code, part, at - offset):
+        at = code.find(first, at + 1)
+    return at - offset if at >= 0 else -1
 
 
 @lru_cache(maxsize=256)
-def _parts(pattern: bytes, mark: bytes) -> list[tuple[re.Pattern[bytes], int]]:
-    """Return the parts of a pattern between %, each with the number of bytes that it matches."""
-    parts, at = [(b"", 0)], 0
-    while at < len(pattern):
-        escaped = bool(mark) and pattern.startswith(mark, at) and at + len(mark) < len(pattern)
-        at += len(mark) if escaped else 0
-        sign = pattern[at : at + 1]
+def _parts(pattern: str, mark: str) -> list[_Part]:
+    """Return the parts of a pattern between %."""
+    code, escape, at = bytes.fromhex(pattern), bytes.fromhex(mark), 0
+    parts, runs, run, length = list[_Part](), list[tuple[int, bytes]](), bytearray(), 0
+
+    def close() -> None:
+        if run:
+            runs.append((length - len(run), bytes(run)))
+            run.clear()
+
+    while at < len(code):
+        escaped = bool(escape) and code.startswith(escape, at) and at + len(escape) < len(code)
+        at += len(escape) if escaped else 0
+        sign = code[at : at + 1]
         at += 1
-        if sign == b"%" and not escaped:
-            parts.append((b"", 0))
+        if escaped or sign not in (b"%", b"_"):
+            run += sign
+            length += 1
+            continue
+        close()
+        if sign == b"_":
+            length += 1
         else:
-            written, length = parts[-1]
-            parts[-1] = written + (b"." if sign == b"_" and not escaped else re.escape(sign)), length + 1
-    return [(re.compile(written, re.DOTALL), length) for written, length in parts]
+            parts.append((tuple(runs), length))
+            runs.clear()
+            length = 0
+    close()
+    return [*parts, (tuple(runs), length)]
 
 
 _OPERATIONS: dict[str, Callable[..., Text]] = {
@@ -165,6 +213,7 @@ _OPERATIONS: dict[str, Callable[..., Text]] = {
     "like": _like,
     "locate": _locate,
     "replace": _replace,
+    "reverse": _reverse,
     "substring_index": _substring_index,
     "trim": _trim,
     "uncompress": _uncompress,

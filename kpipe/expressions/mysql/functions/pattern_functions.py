@@ -13,7 +13,7 @@ from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.functions.patterns import anchored, groups, pattern_of, translated
 from kpipe.expressions.mysql.functions.text_arguments import written_number
-from kpipe.expressions.mysql.values import Value, quoted, text
+from kpipe.expressions.mysql.values import Value, literal_text, quoted, text
 
 __all__ = ["FUNCTIONS"]
 
@@ -158,7 +158,8 @@ def _replacement(new: Value, count: int) -> str:
     Raises:
         Untranslated: it is not a literal, or refers to a missing group.
     """
-    if new.literal is None:
+    said = literal_text(new)
+    if said is None:
         raise Untranslated("REGEXP_REPLACE: expected a literal replacement", "write CONCAT of REGEXP_SUBSTR and other parts")
 
     def mean(match: re.Match[str]) -> str:
@@ -169,7 +170,7 @@ def _replacement(new: Value, count: int) -> str:
             return f"\\{found[1:]}"
         return "\\\\" if found in ("\\", "\\\\") else found[-1] if found[0] == "\\" else found
 
-    return re.sub(r"\$\d|\\.|\\|\$", mean, new.literal, flags=re.DOTALL)
+    return re.sub(r"\$\d|\\.|\\|\$", mean, said, flags=re.DOTALL)
 
 
 FUNCTIONS: dict[str, Function] = {

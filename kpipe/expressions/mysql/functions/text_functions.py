@@ -6,11 +6,10 @@ characters of UTF-8, or bytes if the argument is binary.
 
 from __future__ import annotations
 
-from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bind_sql
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.functions.text_arguments import LARGEST, asked, clamped, digits_of, same_kind, whole
-from kpipe.expressions.mysql.values import Value, as_bytes, converted, quoted, text
+from kpipe.expressions.mysql.values import Value, as_bytes, converted, literal_text, quoted, text
 
 __all__ = ["FUNCTIONS", "trimmed"]
 
@@ -135,9 +134,9 @@ def _space(count: Value) -> Value:
 
 
 def _reverse(value: Value) -> Value:
-    """Compile REVERSE by characters; DuckDB's own keeps grapheme clusters together."""
+    """Compile REVERSE by characters, or by bytes; DuckDB's own keeps grapheme clusters together."""
     if value.kind == "blob":
-        raise Untranslated("REVERSE of bytes is not supported", "write REVERSE(HEX(value)), or CONVERT(value USING utf8mb4)")
+        return Value(f"unhex({asked('reverse', digits_of(value))})", "blob")
     return Value(f"array_to_string(list_reverse(string_split({text(value).sql}, '')), '')", "text")
 
 
@@ -162,9 +161,10 @@ def trimmed(side: str, value: Value, what: Value) -> Value:
     if as_bytes(value, what):
         return Value(f"unhex({asked('trim', quoted(side), digits_of(value), digits_of(what))})", "blob")
     said = text(value).sql
-    if what.literal is not None and len(what.literal) == 1:
+    sign = literal_text(what)
+    if sign is not None and len(sign) == 1 and sign != "\0":  # a text literal of DuckDB's cannot contain NUL
         name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
-        return Value(f"{name}({said}, {quoted(what.literal)})", "text")
+        return Value(f"{name}({said}, {quoted(sign)})", "text")
     if side == "BOTH":
         return trimmed("TRAILING", trimmed("LEADING", value, what), what)
     before, after = ("'^(?:'", "')+'") if side == "LEADING" else ("'(?:'", "')+$'")

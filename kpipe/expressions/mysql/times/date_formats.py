@@ -12,7 +12,7 @@ from kpipe.expressions.errors import Untranslated
 from kpipe.expressions.mysql.binding import bound
 from kpipe.expressions.mysql.function import Function
 from kpipe.expressions.mysql.times.time_functions import week_of, year_week_of
-from kpipe.expressions.mysql.values import Value, datetime, quoted, span
+from kpipe.expressions.mysql.values import Value, datetime, literal_text, quoted, span
 
 __all__ = ["FUNCTIONS", "format_of", "formatted"]
 
@@ -33,20 +33,21 @@ _GET_FORMAT = {
 }  # fmt: skip
 
 
-def format_of(function: str, written: Value) -> str | None:
+def format_of(function: str, value: Value) -> str | None:
     """Return a literal format; None for NULL.
 
     Raises:
         Untranslated: it is not a literal.
     """
-    if written.kind == "null":
+    if value.kind == "null":
         return None
-    if written.literal is None:
+    found = literal_text(value)
+    if found is None:
         raise Untranslated(
             f"{function}: expected a literal format",
             f"write it in quotes: {function}(value, '...'); choose among several with CASE",
         )
-    return written.literal
+    return found
 
 
 def formatted(moment: Value, written: Value) -> Value:
