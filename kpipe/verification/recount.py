@@ -53,6 +53,10 @@ class Holding:
     rows: int = 0
     offsets: int = 0
 
+    def less(self, other: Holding) -> Holding:
+        """Return the difference to another one."""
+        return Holding(self.rows - other.rows, self.offsets - other.offsets)
+
 
 @dataclass(frozen=True)
 class Keeping:

@@ -5,15 +5,18 @@ Each record has the change by the commits of its pipeline, so the balance of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain, repeat
+from typing import Any
 
 from kpipe.topics import Part, in_order
 from kpipe.verification.verify import Holding
-from resources.destinations.lakehouse.ledger_file import Record
-from resources.destinations.sql.ledger.row_balance import NOWHERE
+from resources.destinations.lakehouse.ledger_file import Item, Record
+from resources.destinations.sql.ledger.row_balance import NOWHERE, named
 from resources.destinations.staged_file_check import added
 
-__all__ = ["Balance", "added", "moved", "total"]
+__all__ = ["Balance", "added", "moved", "total", "written"]
 
 #: Topic, partition, rows and sum of offsets, each once.
 Balance = tuple[tuple[str, int, int, int], ...]
@@ -40,3 +43,27 @@ def total(records: Iterable[Record]) -> list[tuple[str, int, int, int, int]]:
             held.setdefault(("", NOWHERE), (0, 0))
         baseline += record.baseline
     return [(*place, *held[place], baseline if place == ("", NOWHERE) else 0) for place in sorted(held)]
+
+
+def written(items: Iterable[Item]) -> tuple[Mapping[Part, int], Mapping[Part, int]]:
+    """Return the rows that batches have inserted and not deleted, and the sums of their offsets where all ranges have one."""
+    rows, sums, unknown = Counter[Part](), Counter[Part](), set[Part]()
+    for item in items:
+        for row, mark in zip(item["ranges"], chain(item.get("marks", ()), repeat(None)), strict=False):
+            name = named(row["topic"], row["batch_source_partition_id"])
+            rows[name] += row["inserted"] - row["deleted"]
+            offsets = mark[1] if mark is not None else _sum_of(row)
+            if offsets is None:
+                unknown.add(name)
+            else:
+                sums[name] += offsets
+    return rows, {name: sums[name] for name in rows if name not in unknown}
+
+
+def _sum_of(row: Mapping[str, Any]) -> int | None:
+    """Return the sum of the offsets of a range's rows, if it follows from the counts as of `Mark.follows`."""
+    if row["rows"] == 0:
+        return 0
+    start, end = row["batch_earliest_offset"], row["batch_latest_offset"]
+    full = not row.get("given") and row["rows"] == end - start
+    return int(row["rows"] * (start + end - 1) // 2) if full else None

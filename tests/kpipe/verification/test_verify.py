@@ -150,24 +150,36 @@ def test_what_is_wrong_with_a_further_table_beyond_numbers_of_rows_is_found(full
     assert report.problems == ["table a: topic a is missing"]
 
 
+def judged(full: World, multi_topic: bool, expected: dict[Part, Holding], held: dict[Part, Holding]) -> Sequence[str]:
+    """Return the problems of a table with a key; partition 1 is as the commits have left it."""
+    rest = {1: Holding(4, 6)}
+    keeping = Keeping({**expected, **rest}, {**held, **rest})
+    rows, stated = ({name: item.rows for name, item in items.items()} for items in (keeping.found, keeping.expected))
+    table = recount(full, rows=rows, expected_rows=stated, keeping=keeping)
+    if multi_topic:
+        table = replace(table, dead_letters={"tweets:0": 1, "tweets:1": 1})
+    return audit(full.table.held, full.table.history(), table, multi_topic).problems
+
+
 @pytest.mark.parametrize("multi_topic", [True, False])
 def test_a_row_of_another_topic_in_place_of_a_missing_one_is_found(full: World, multi_topic: bool) -> None:
     """Where some rows of a number name no topic, the ledgers add up; the balance of a table with a key tells them apart."""
-    expected = {0: Holding(1, 7), "a:0": Holding(2, 9), "b:0": Holding(1, 3), 1: Holding(4, 6)}
+    expected: dict[Part, Holding] = {0: Holding(1, 7), "a:0": Holding(2, 9), "b:0": Holding(1, 3)}
     found = {**expected, "a:0": Holding(1, 4), "b:0": Holding(2, 8)}
-
-    def judged(held: dict[Part, Holding]) -> Sequence[str]:
-        rows = {name: item.rows for name, item in held.items()}
-        stated = {name: item.rows for name, item in expected.items()}
-        table = recount(full, rows=rows, expected_rows=stated, keeping=Keeping(expected, held))
-        if multi_topic:
-            table = replace(table, dead_letters={"tweets:0": 1, "tweets:1": 1})
-        return audit(full.table.held, full.table.history(), table, multi_topic).problems
-
-    assert not judged(expected)
-    assert judged(found) == [
+    assert not judged(full, multi_topic, expected, expected)
+    assert judged(full, multi_topic, expected, found) == [
         "partition a:0: expected 2 rows, found 1 in the table",
         "partition b:0: expected 1 rows, found 2 in the table",
+    ]
+
+
+@pytest.mark.parametrize("multi_topic", [True, False])
+def test_rows_that_got_or_lost_the_name_of_their_topic_are_those_of_the_commits(full: World, multi_topic: bool) -> None:
+    unnamed: dict[Part, Holding] = {0: Holding(5, 10), "a:0": Holding(2, 9)}
+    assert not judged(full, multi_topic, unnamed, {"a:0": Holding(7, 19)})
+    assert not judged(full, multi_topic, {"a:0": Holding(5, 10)}, {0: Holding(5, 10)})
+    assert judged(full, multi_topic, unnamed, {"a:0": Holding(7, 20)}) == [
+        "partition 0: the rows in the table are not those of the commits (sum of their offsets: +1)"
     ]
 
 

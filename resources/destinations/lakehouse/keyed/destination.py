@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -128,11 +127,10 @@ class KeyedLakes(LakeDestination):
         if state is None or is_keyed(state):
             return (), 0
         found: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
-        written: Counter[Part] = Counter()
-        for other in records.read_all(self.lake.ledger, state.pointer, self.describe()):
-            for row in (row for item in commit_log.items(self.lake.ledger, other) for row in item["ranges"]):
-                written[named(row["topic"], row["batch_source_partition_id"])] += row["inserted"] - row["deleted"]
-        held, baseline = opening(found, written, "_kafka_partition" in state.columns)
+        others = records.read_all(self.lake.ledger, state.pointer, self.describe())
+        rows, sums = balance.written(item for other in others for item in commit_log.items(self.lake.ledger, other))
+        known = "_kafka_offset" in state.columns
+        held, baseline = opening(found, rows, "_kafka_partition" in state.columns, sums if known else {})
         return balance.moved((), held), baseline
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:

@@ -44,8 +44,10 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
     if known(connection, table):
         return
     found = _counted(connection, dialect, table, names) if names is not None else {}
-    numbered = names is None or "_kafka_partition" in {name.lower() for name in names}
-    held, baseline = opening(found, _written_by_part(connection, table), numbered)
+    folded = {name.lower() for name in names or ()}
+    numbered = names is None or "_kafka_partition" in folded
+    rows, sums = _written_by_part(connection, table)
+    held, baseline = opening(found, rows, numbered, sums if "_kafka_offset" in folded else {})
     for name, item in held.items():
         topic, number = in_order(name)
         connection.execute(
@@ -54,28 +56,34 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
         )
 
 
-def opening(found: Mapping[Part, Holding], written: Mapping[Part, int], numbered: bool) -> tuple[dict[Part, Holding], int]:
+def opening(
+    found: Mapping[Part, Holding], written: Mapping[Part, int], numbered: bool, sums: Mapping[Part, int] | None = None
+) -> tuple[dict[Part, Holding], int]:
     """Return balance and baseline of a table before the first commit with a key.
 
-    Rows of the ledger that are missing in the table stay in the balance, so that they are reported later, too. Where rows of a
-    number do not name their topic, all rows of that number are compared together.
+    Rows of the ledger that are missing in the table stay in the balance, with their offsets, so that they are reported until
+    they are restored. Where rows of a number do not name their topic, all rows of that number are compared together.
 
     Args:
         found: rows of the table, by partition.
         written: rows that batches have inserted and not deleted, by topic and partition.
         numbered: whether rows name their partition; otherwise the baseline is negative if rows are missing.
+        sums: sums of the offsets of these rows, by topic and partition, where they are known.
     """
     held: dict[Part, Holding] = {NOWHERE: Holding(), **found}
-    expected: dict[Part, int] = {}
-    for name, count in written.items() if numbered else ():
+    places: dict[Part, list[Part]] = {}
+    for name in written if numbered else ():
         number = in_order(name)[1]
-        place = number if number in found else name
-        expected[place] = expected.get(place, 0) + count
-    for name, count in expected.items():
-        same = [item.rows for other, item in found.items() if other == name or in_order(other)[1] == name]
-        if (missing := count - sum(same)) > 0:
-            known = held.get(name, Holding())
-            held[name] = Holding(known.rows + missing, known.offsets)
+        places.setdefault(number if number in found else name, []).append(name)
+    for place, names in places.items():
+        same = [item for other, item in found.items() if other == place or in_order(other)[1] == place]
+        missing = sum(written[name] for name in names) - sum(item.rows for item in same)
+        if missing < 0:
+            continue  # beside rows of others
+        known, offsets = held.get(place, Holding()), 0
+        if sums and all(name in sums for name in names):
+            offsets = sum(sums[name] for name in names) - sum(item.offsets for item in same)
+        held[place] = Holding(known.rows + missing, known.offsets + offsets)
     return held, sum(item.rows for item in held.values()) - sum(written.values())
 
 
@@ -135,13 +143,18 @@ def written(connection: Connection, table: str) -> int:
     return int(row[0])
 
 
-def _written_by_part(connection: Connection, table: str) -> dict[Part, int]:
+def _written_by_part(connection: Connection, table: str) -> tuple[dict[Part, int], dict[Part, int]]:
+    """Return the rows that batches have inserted and not deleted, and the sums of their offsets where all ranges have one."""
     rows = connection.execute(
-        f"SELECT topic, batch_source_partition_id, sum(inserted) - sum(deleted) FROM {WRITTEN} AS w"
+        "SELECT topic, batch_source_partition_id, sum(inserted) - sum(deleted),"
+        f" CASE WHEN count(twice) = count(*) THEN sum(twice) END FROM {WRITTEN} AS w"
         " WHERE lower(target_table) = lower($1) GROUP BY topic, batch_source_partition_id",
         [table],
     ).fetchall()
-    return {named(topic, number): int(count) for topic, number, count in rows}
+    return (
+        {named(topic, number): int(count) for topic, number, count, _ in rows},
+        {named(topic, number): int(twice) // 2 for topic, number, _, twice in rows if twice is not None},
+    )
 
 
 def named(topic: str, number: int) -> Part:

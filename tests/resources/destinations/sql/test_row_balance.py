@@ -29,3 +29,13 @@ def test_rows_that_do_not_name_their_topic_are_compared_by_number() -> None:
 def test_rows_without_a_partition_are_counted_as_a_whole() -> None:
     assert begin({NOWHERE: 10}, {"t:0": 10}, numbered=False) == ({NOWHERE: 10}, 0)
     assert begin({NOWHERE: 9}, {"t:0": 10}, numbered=False) == ({NOWHERE: 9}, -1)
+
+
+def test_missing_rows_are_expected_with_their_offsets() -> None:
+    known = {"t:0": 45, "t:1": 10}
+    assert opening({0: Holding(10, 45), 1: Holding(4, 7)}, {"t:0": 10, "t:1": 5}, True, known)[0][1] == Holding(5, 10)
+    assert opening({}, {"t:1": 5}, True, known)[0]["t:1"] == Holding(5, 10)
+    other = opening({1: Holding(5, 12)}, {"t:1": 5}, True, known)[0][1]
+    assert other == Holding(5, 10), "a row of another program in place of a missing one"
+    assert opening({1: Holding(6, 12)}, {"t:1": 5}, True, known)[0][1] == Holding(6, 12), "rows of others beside all of them"
+    assert opening({1: Holding(4, 7)}, {"t:1": 5}, True, {})[0][1] == Holding(5, 7), "of earlier versions: not known"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kpipe.batch.batch import Mark
+from resources.testing.keyed import RULES, Write, begun, commit_of
 from resources.testing.place import batch, begin
 from resources.testing.state import loaded, proof, reread
 from tests.resources.destinations.place import DuckDBPlace
@@ -57,3 +58,29 @@ def test_sums_beyond_64_bits(place: DuckDBPlace) -> None:
     destination.commit(batch(place, destination.ledger()[1], {0: top + 15}, gaps=[(0, top + 12)]))
     assert proof(destination).ok, proof(destination).problems
     assert place.sql("SELECT offsets FROM kpipe_targets")[0][0] == Mark(4, 4 * top + 10 + 11 + 13 + 14).offsets
+
+
+@pytest.mark.parametrize("offset", ["0", "NULL"])
+def test_a_row_that_was_missing_before_the_key_is_missing_until_it_is_restored(place: DuckDBPlace, offset: str) -> None:
+    loaded(place)
+    place.sql("CREATE TABLE saved AS FROM tweets WHERE _kafka_partition = 1 AND _kafka_offset = 3")
+    place.delete_row(1, 3)
+    keyed = place.open("tweets", rule=RULES["replace"])
+    keyed.commit(commit_of(place, keyed.ledger()[1], [Write(0, 10, 77, "x")], RULES["replace"]))
+    assert not proof(keyed).ok
+    place.sql(f"INSERT INTO tweets (id, _kafka_partition, _kafka_offset) VALUES (999, 1, {offset})")
+    assert not proof(keyed).ok, "the row of another record"
+    place.sql("DELETE FROM tweets WHERE id = 999; INSERT INTO tweets BY NAME FROM saved")
+    assert proof(keyed).ok, proof(keyed).problems
+
+
+def test_a_default_that_names_the_topic_is_no_difference(place: DuckDBPlace) -> None:
+    place.sql(
+        "CREATE TABLE tweets (id BIGINT, text VARCHAR, n BIGINT, _kafka_topic VARCHAR DEFAULT 'tweets',"
+        " _kafka_partition INTEGER, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMPTZ)"
+    )
+    destination = begun(place, RULES["replace"], 1)
+    for at in (0, 1):
+        destination.commit(commit_of(place, destination.ledger()[1], [Write(0, at, at, "a")], RULES["replace"]))
+    assert place.sql("SELECT DISTINCT _kafka_topic FROM tweets") == [("tweets",)]
+    assert proof(destination).ok, proof(destination).problems
