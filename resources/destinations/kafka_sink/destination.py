@@ -33,6 +33,7 @@ from resources.destinations.kafka_sink.reader import KafkaSinkReader
 from resources.destinations.kafka_sink.registered_values import RegisteredValues
 from resources.destinations.kafka_sink.rejected_rows import Misfits, misfits
 from resources.destinations.kafka_sink.timestamp_check import Times, check_times
+from resources.destinations.lakehouse import ledger_tables
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.ledger_rows import commit_row, range_rows
@@ -170,12 +171,14 @@ class KafkaDestination(KafkaSinkReader):
                 for block in blocks(file):
                     writer.write(list(letters(block, self.dead_letters, self.pipeline, commit.id)))
             steps.enter("history")  # 8: the ledger
-            item = {
+            item: dict[str, Any] = {
                 "commit": commit_row(commit, self.table, new.seq),
                 "ranges": range_rows(commit, self.table, new.seq, self.cluster.place),
                 "dead": sum(file.rows for file in dead),
                 "letters": self.dead_letters,
             }
+            if marks := ledger_tables.marks(commit):
+                item["marks"] = marks
             writer.write(self.journal.messages(item, said))
             writer.flush()
             steps.enter("before")  # 9: commit the transaction

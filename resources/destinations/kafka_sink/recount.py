@@ -65,17 +65,17 @@ def recount(
     Raises:
         DestinationError: the topic does not keep all written records, so a recount proves nothing.
     """
-    ranges: dict[str, list[Mapping[str, Any]]] = {}
+    written: dict[str, list[Item]] = {}
     for item in items:
-        for row in item["ranges"]:
-            ranges.setdefault(row["target_table"], []).append(row)
+        for name in {row["target_table"] for row in item["ranges"]}:  # one: that of the definition then
+            written.setdefault(name, []).append(item)
     former = {}
-    for name, rows in sorted(ranges.items()):
-        committed = _Committed.of(name, state, rows)
+    for name, found_items in sorted(written.items()):
+        committed = _Committed.of(name, state, found_items)
         if name != table and committed.anything:
             found, forgets = _recount(folder, cluster, committed)
             former[name] = replace(found, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems))
-    found, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())))
+    found, forgets = _recount(folder, cluster, _Committed.of(table, state, written.get(table, ())))
     if forgets:
         raise DestinationError(
             f"topic {table} {forgets}",
@@ -99,15 +99,15 @@ class _Committed:
     pipeline: str
     table: str
     written: Written | None
-    ranges: Sequence[Mapping[str, Any]]
+    items: Sequence[Item]
     rows: int
     tombstones: int
 
     @classmethod
-    def of(cls, table: str, state: State, ranges: Sequence[Mapping[str, Any]]) -> _Committed:
-        counts = [entry(row).counts for row in ranges]
+    def of(cls, table: str, state: State, items: Sequence[Item]) -> _Committed:
+        counts = [entry(row).counts for item in items for row in item["ranges"]]
         sums = sum(found.rows for found in counts), sum(found.deletes for found in counts)
-        return cls(state.record.pipeline, table, state.written(table), ranges, *sums)
+        return cls(state.record.pipeline, table, state.written(table), items, *sums)
 
     @property
     def anything(self) -> bool:
@@ -137,14 +137,14 @@ def _dead_letters(folder: Path, pipeline: str, items: Sequence[Item], letters: I
 def _recount(folder: Path, cluster: Cluster, committed: _Committed) -> tuple[TableRecount, str]:
     """Recount one topic; the text is the reason why it does not keep all written records, if so."""
     table, topic, forgets = committed.table, cluster.topic(committed.table), ""
-    check = OrderCheck(table, committed.ranges)
+    check = OrderCheck(table, [row for item in committed.items for row in item["ranges"]])
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="recount-", dir=folder) as spill,
         ledger_tables.desk(LocalFolder(folder), spill=spill) as (connection, _),
     ):
         # Only this topic: SQL names are case-insensitive, topics are not.
-        table_definitions.BATCHES.insert(connection, ledger_tables.DIALECT, committed.ranges)
+        ledger_tables.lay_ranges(connection, committed.items, table)
         connection.register(_BLOCK, _ROWS.empty_table())
         connection.execute(f"CREATE TEMP TABLE {quote(table)} AS FROM {quote(_BLOCK)}")
         if topic is not None:

@@ -22,7 +22,10 @@ from resources.duckdb_engine.file_connection import Connection
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["DIALECT", "desk", "lay_balance", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "marks", "shown"]
+__all__ = [
+    "DIALECT", "desk", "lay_balance", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "lay_ranges", "marks",
+    "shown",
+]  # fmt: skip
 
 # Tables are registered without a schema.
 DIALECT = replace(DUCKDB, schema="")
@@ -85,6 +88,12 @@ def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> No
     """Insert commits, their ranges and what the ranges' rows are compared by, under the caller's name of the table."""
     known = list(items)
     table_definitions.COMMITS.insert(connection, DIALECT, [{**item["commit"], "target_table": table} for item in known])
+    lay_ranges(connection, known, table)
+
+
+def lay_ranges(connection: Connection, items: Iterable[Item], table: str) -> None:
+    """Insert ranges and what their rows are compared by, under the caller's name of the table."""
+    known = list(items)
     table_definitions.BATCHES.insert(
         connection, DIALECT, [{**row, "target_table": table} for item in known for row in item["ranges"]]
     )
