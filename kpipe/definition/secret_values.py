@@ -15,6 +15,7 @@ from kpipe.definition.references import is_reference, mentions_reference, withou
 
 __all__ = [
     "MASK",
+    "STORE",
     "is_credential",
     "is_secret_name",
     "is_secret_parameter",
@@ -46,6 +47,7 @@ _SETTING = re.compile(
 _USER_NAMES = ("username", "sasl.username", "schema.registry.username", "catalog.username")
 # Patterns of files, and folders of lakes that are read, which may be in an object store.
 _STORES = (("source", "files"), ("source", "files", "path"), ("source", "lake", "database"))
+STORE = re.compile(r"(s3|gs|az|abfss):/")  #: Start of a location that is meant to be in an object store.
 # What follows a scheme, up to the next address.
 _ADDRESS = re.compile(r"(https?)?://((?:(?!://)\S)*)", re.IGNORECASE)
 _PORT = re.compile(r"\d{1,5}(?:[/?#,]|$)")
@@ -162,8 +164,9 @@ def _parts(path: _Path, text: str) -> list[tuple[int, int]]:
     if not _is_setting(path) and not _is_address(path):
         return []
     # A registry's address may have no scheme, and that of a store by mistake.
-    added = "://" if (path[-1] == "registry" or path in _STORES) and "://" not in text else ""
-    by_name = is_secret_parameter if path[-1] in ("url", "registry") or path in _STORES else _is_option
+    in_store = path in _STORES or STORE.match(text) is not None
+    added = "://" if (path[-1] == "registry" or in_store) and "://" not in text else ""
+    by_name = is_secret_parameter if path[-1] in ("url", "registry") or in_store else _is_option
     found = _in_address(added + text, by_name)
     return [(start - len(added), end - len(added)) for start, end in found]
 

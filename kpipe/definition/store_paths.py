@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 
-from kpipe.definition.secret_values import problem
+from kpipe.definition.secret_values import STORE, problem
 
 __all__ = ["check_store_path", "in_store"]
 
-_STORE = re.compile(r"(s3|gs|az|abfss):/")
 _USER = re.compile(r"(?!abfss:)\w+:/+[^/]*@")  # abfss names the container before the sign
 
 
 def in_store(value: str) -> bool:
     """Return whether a location is meant to be in an object store."""
-    return _STORE.match(value) is not None
+    return STORE.match(value) is not None
 
 
 def check_store_path(field: tuple[str, ...], value: str) -> None:

@@ -43,7 +43,10 @@ HEADERS = (
     "${env:NOPE:SEKRET}", "${env:NOPE:-SEKRET}", "eyJhbGciOiJIUzI1NiJ9.SEKRET.x",
 )  # fmt: skip
 QUERIES = ("token=SEKRET", "a=1&sig=SEKRET", "access_token=SEKRET", "api_key=SEKRET", "code=SEKRET", "key=SEKRET")
-STORES = ("s3://AKIAX:SEKRET@bucket/in/x", "az://container/in/x?sv=1&sig=SEKRET")
+STORES = (
+    "s3://AKIAX:SEKRET@bucket/in/x", "az://container/in/x?sv=1&sig=SEKRET", "az://c/k?code=SEKRET",
+    "s3://b/k?X-Amz-Algorithm=a&X-Amz-Signature=SEKRET",
+)  # fmt: skip
 SECRETS = ("SEKRET", "dTpTRUtSRVQ=")
 
 WEBHOOK = {"type": "webhook", "url": "https://h.example/x"}
