@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
+
+from kpipe.expressions.short_cache import short_cache
 
 __all__ = ["NAME", "call"]
 
@@ -18,7 +19,6 @@ __all__ = ["NAME", "call"]
 NAME = "kpipe_bytes"
 
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}", re.ASCII)
-_SHORT = 2000  # hexadecimal digits of patterns that are remembered
 _LARGEST = 16_777_216  # bytes after decompression, as text_arguments.LARGEST
 
 Text = str | None
@@ -140,7 +140,7 @@ _Part = tuple[tuple[tuple[int, bytes], ...], int]
 def _like(digits: str, pattern: str, mark: str) -> str:
     """Compute LIKE. The parts between % are searched from the left: the earliest match leaves the most bytes for the others."""
     code = bytes.fromhex(digits)
-    parts = _parts(pattern, mark) if len(pattern) <= _SHORT else _parts.__wrapped__(pattern, mark)
+    parts = _parts(pattern, mark)
     if len(parts) == 1:
         return "1" if len(code) == parts[0][1] and _fits(code, parts[0], 0) else "0"
     first, *middle, last = parts
@@ -174,7 +174,7 @@ def _found(code: bytes, part: _Part, begin: int) -> int:
     return at - offset if at >= 0 else -1
 
 
-@lru_cache(maxsize=256)
+@short_cache(maxsize=256, longest=2000)
 def _parts(pattern: str, mark: str) -> list[_Part]:
     """Return the parts of a pattern between %."""
     code, escape, at = bytes.fromhex(pattern), bytes.fromhex(mark), 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from kpipe.expressions.mysql.json.document_keys import OPERATIONS as KEYED
@@ -32,6 +31,7 @@ from kpipe.expressions.mysql.json.documents import (
     whole,
     written,
 )
+from kpipe.expressions.short_cache import short_cache
 
 __all__ = ["NAMES", "call"]
 
@@ -259,7 +259,7 @@ def _search(document: Text, how: Text, wanted: Text, escape: Text, *paths: Text)
     return None if not first else written(first[0] if len(first) == 1 else first)
 
 
-@lru_cache(maxsize=256)
+@short_cache(maxsize=256)
 def _signs(pattern: str, escape: str) -> tuple[tuple[str, bool], ...]:
     """Split a LIKE pattern into characters, each with whether it is a wildcard: an unescaped `%` or `_`."""
     made, position = [], 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from kpipe.expressions.mysql.json.documents import (
@@ -25,13 +24,14 @@ from kpipe.expressions.mysql.json.documents import (
     whole,
     written,
 )
+from kpipe.expressions.short_cache import short_cache
 
 __all__ = ["OPERATIONS", "is_mask", "length", "truth"]
 
 Text = str | None
 
 
-@lru_cache(maxsize=1024)
+@short_cache(maxsize=1024)
 def _keypath(text: str) -> list[str] | None:
     """Return the keys of a keypath, given as a JSON array of texts; None if one of them is NULL."""
     keys: list[str | None] = parsed(text)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from kpipe.expressions.mysql.json.documents import MISSING, Invalid, parsed, written
+from kpipe.expressions.short_cache import short_cache
 
 __all__ = ["Leg", "found", "legs", "placed", "put", "removed", "single"]
 
@@ -26,7 +26,7 @@ _LEG = re.compile(
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 
 
-@lru_cache(maxsize=1024)
+@short_cache(maxsize=1024)
 def legs(path: str) -> tuple[Leg, ...]:
     """Parse a path into its steps.
 

@@ -13,6 +13,7 @@ from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from kpipe.tables.changes import EMPTIES, UNCHANGED, marked_columns
 from resources.decode.block import Decoded, Payloads
+from resources.decode.debezium import images
 from resources.decode.debezium.decoder import ChangeKeys
 from resources.decode.factory import decoder, sampled
 from resources.decode.growth_guard import Bound
@@ -175,6 +176,14 @@ def test_names_of_an_image_that_differ_by_case_only_are_refused() -> None:
     keys = Columns.of({"at": "TIMESTAMP"})
     bad = decode([change("d"), change("d", before=twins)], [key(at=1, At=2), None], kind=kind, columns=columns, unique=keys)
     assert not bad.deleted and bad.rejects == [(at, "key: member At differs from a column by case only") for at in (0, 1)]
+
+
+def test_the_names_of_large_images_are_not_remembered() -> None:
+    images._twin.cache_clear()
+    decode([change("c", {"id": 1, **{f"member{at}": at for at in range(2000)}})])
+    assert images._twin.cache_info().currsize == 0
+    decode([change("c", {"id": 1})])
+    assert images._twin.cache_info().currsize == 1
 
 
 def test_a_block_is_decoded_as_its_payloads_one_by_one() -> None:
