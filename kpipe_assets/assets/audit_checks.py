@@ -44,7 +44,7 @@ def audit_results(pipeline: Pipeline, destination: Destination) -> dict[str, tup
         if waiting is None:
             if name in since:
                 metadata[_SINCE] = since[name]
-            results[PREFIX + name] = True, f"no rows wait: {_checked(since.get(name))}", metadata
+            results[PREFIX + name] = True, _nothing_waits(since.get(name)), metadata
             continue
         metadata |= {_SNAPSHOT: waiting.snapshot, "kpipe/branch": waiting.where, "kpipe/rows": waiting.rows}
         failure = waiting.failed.get(name)
@@ -54,11 +54,14 @@ def audit_results(pipeline: Pipeline, destination: Destination) -> dict[str, tup
     return results
 
 
-def _checked(since: int | None) -> str:
+def _nothing_waits(since: int | None) -> str:
     """Describe which published rows passed an expression: batches before it was defined were not checked with it."""
-    if since is None:
-        return "the table does not record that a batch passed this check, so its rows may fail it; the next batch is checked"
-    return f"each batch since commit {since} of this pipeline passed; earlier rows and rows of other writers were not checked"
+    checked = "the table does not record that a batch passed this check, so its rows may fail it; the next batch is checked"
+    if since is not None:
+        checked = (
+            f"each batch since commit {since} of this pipeline passed; earlier rows and rows of other writers were not checked"
+        )
+    return f"no rows wait: {checked}"
 
 
 def audit_news(
@@ -101,9 +104,12 @@ def audit_news(
 
 
 def _is_current(last: dg.AssetCheckEvaluation | None, snapshot: str, text: str, since: int | None) -> bool:
-    """Return whether the result is of this snapshot of waiting rows, of this expression, and of the batches that passed it."""
+    """Return whether the result is of this snapshot of waiting rows, of this expression, and of the batches that passed it.
+
+    Without waiting rows, it must also have today's description: an earlier version claimed that every batch had passed.
+    """
     if last is None:
         return False
     metadata = {name: value.value for name, value in last.metadata.items()}
     same = metadata.get(_SNAPSHOT, "") == snapshot and metadata.get(_SQL) == text
-    return same and (bool(snapshot) or metadata.get(_SINCE) == since)
+    return same and (bool(snapshot) or last.description == _nothing_waits(since))

@@ -17,7 +17,7 @@ from kpipe_assets.assets.check_records import latest_result
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.table_checks import TROUBLE, Bounds, Result, behind, troubled
 
-__all__ = ["alarm", "verdict"]
+__all__ = ["alarm", "lag_key", "verdict"]
 
 # Metadata of a result of `alarm`: number of the newest commit.
 _SEQ = "kpipe/seq"
@@ -34,7 +34,7 @@ def alarm(instance: dg.DagsterInstance, pipeline: Pipeline, trouble: KpipeError,
         trouble: the error that needs an operator, with which the last run has ended, or with which a tick ends.
         seq: number of the newest commit; 0: none, or unknown.
     """
-    key = _key(pipeline)
+    key = lag_key(pipeline)
     last = latest_result(instance, key)
     reported, result = _reported(last), troubled(trouble)
     same = reported.get(TROUBLE) == type(trouble).__name__ and not isinstance(trouble, NeedsOperator)
@@ -63,7 +63,7 @@ def verdict(
         at_work: whether a run is at work.
         by_dagster: whether it is one of Dagster, which evaluates the bound at its end.
     """
-    key = _key(pipeline)
+    key = lag_key(pipeline)
     last = latest_result(instance, key)
     if last is None:
         return []  # see first_checks.py
@@ -76,7 +76,8 @@ def verdict(
     return [_evaluation(key, result, {})]
 
 
-def _key(pipeline: Pipeline) -> dg.AssetCheckKey:
+def lag_key(pipeline: Pipeline) -> dg.AssetCheckKey:
+    """Return the key of a pipeline's check `lag`, which is one of its first table."""
     return dg.AssetCheckKey(table_keys(pipeline)[0], "lag")
 
 

@@ -59,10 +59,6 @@ def router(worker: Worker) -> APIRouter:
     """Return the resources of a home's connectors."""
     routes = APIRouter(prefix="/connectors", tags=["Kafka Connect: connectors"])
 
-    def known(name: str) -> None:
-        if not worker.exists(name):
-            raise Problem(404, f"Connector {name} not found")
-
     @routes.get("", summary="List connectors")
     def connectors(expand: Annotated[list[str] | None, Query(description="`status`, `info`")] = None) -> Any:
         if expand is None:
@@ -94,9 +90,9 @@ def router(worker: Worker) -> APIRouter:
 
     @routes.delete("/{connector}", status_code=204, summary="Stop and delete a connector; its rows and its ledger stay")
     def delete(connector: str) -> Response:
-        known(connector)
+        worker.check_exists(connector)
         with worker.changing(connector):
-            known(connector)
+            worker.check_exists(connector)
             worker.execute(s.Drop(connector, if_exists=True))
         return Response(status_code=204)
 
@@ -112,7 +108,7 @@ def router(worker: Worker) -> APIRouter:
 
     @routes.patch("/{connector}/config", summary="Change keys of a connector's config; null removes a key")
     def patch_config(connector: str, body: dict[str, Any]) -> Any:
-        known(connector)
+        worker.check_exists(connector)
         with worker.changing(connector):
             before = worker.definition(connector)
             merged: dict[str, Any] = {**config_of(worker, connector, before), **body}
@@ -138,7 +134,7 @@ def router(worker: Worker) -> APIRouter:
 
     @routes.post("/{connector}/tasks/{task}/restart", status_code=204, summary="Restart a task")
     def restart_task(connector: str, task: int) -> Response:
-        known(connector)
+        worker.check_exists(connector)
         if task != 0 or not status(worker, connector)["tasks"]:
             raise Problem(404, f"Task {connector}-{task} not found")
         _restart(worker, connector, False)
@@ -146,7 +142,7 @@ def router(worker: Worker) -> APIRouter:
 
     @routes.post("/{connector}/restart", status_code=204, summary="Restart a connector", responses={202: {}})
     def restart(connector: str, includeTasks: bool = False, onlyFailed: bool = False) -> Response:
-        known(connector)
+        worker.check_exists(connector)
         restarted = _restart(worker, connector, onlyFailed)
         if not includeTasks and not onlyFailed:
             return Response(status_code=204)
@@ -164,7 +160,7 @@ def router(worker: Worker) -> APIRouter:
 
     @routes.put("/{connector}/resume", status_code=202, summary="Start a connector")
     def resume(connector: str) -> Response:
-        known(connector)
+        worker.check_exists(connector)
         with worker.changing(connector):
             worker.definition(connector)
             worker.execute(s.Start(connector, if_not_running=True))
@@ -199,7 +195,7 @@ def _positions(worker: Worker, name: str) -> dict[str, int]:
 
 def _stop(worker: Worker, name: str, target: str) -> None:
     """Stop a pipeline, and record which of Connect's two states that is."""
-    worker.definition(name)
+    worker.check_exists(name)  # an invalid definition can be stopped, too
     records.write(worker.home, name, target=target)
     worker.stop(name, clear=target == "STOPPED")
 

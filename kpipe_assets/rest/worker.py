@@ -160,6 +160,15 @@ class Worker:
         """Return whether the home defines the pipeline."""
         return name in self.home.names()
 
+    def check_exists(self, name: str) -> None:
+        """Check that the home defines the pipeline; its definition may be invalid.
+
+        Raises:
+            Problem: there is no such pipeline.
+        """
+        if not self.exists(name):
+            raise Problem(404, f"Connector {name} not found")
+
     def definition(self, name: str) -> Pipeline:
         """Return a definition.
 
@@ -167,8 +176,7 @@ class Worker:
             Problem: there is no such pipeline.
             KpipeError: the definition is unreadable.
         """
-        if not self.exists(name):
-            raise Problem(404, f"Connector {name} not found")
+        self.check_exists(name)
         return self.home.pipeline(name)
 
 

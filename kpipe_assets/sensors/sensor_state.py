@@ -31,7 +31,11 @@ _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
 _INTERVAL_S = 5  # as in ingest_sensor.py; Dagster uses the interval of the definition
 _BEAT_S = 90.0  # a daemon sends a heartbeat every 30 s
 _START_S = 60.0  # time to start Dagster and Spark on a busy machine
-_UNENDED = "history/runs.db", "SELECT 1 FROM runs WHERE status IN ('QUEUED', 'STARTING', 'STARTED') LIMIT 1"
+_UNENDED = (
+    "history/runs.db",
+    "SELECT 1 FROM runs WHERE status IN ('QUEUED', 'STARTING', 'STARTED')"
+    " UNION ALL SELECT 1 FROM bulk_actions WHERE status = 'REQUESTED' LIMIT 1",  # backfills
+)
 
 
 def serving(home: Home) -> Service | None:
@@ -132,7 +136,10 @@ class SensorStates:
                 instance.delete_instigator_state(state.instigator_origin_id, state.selector_id)
 
     def cancel(self, name: str, run_id: str | None = None) -> None:
-        """Cancel a Dagster run; without an id, all queued runs of the pipeline."""
+        """Cancel a Dagster run; without an id, all queued runs of the pipeline, and backfills without a run of it.
+
+        A backfill with a run is not canceled: its run ends as others do.
+        """
         instance = self._instance()
         if instance is None:
             return
@@ -142,16 +149,21 @@ class SensorStates:
         chosen = [run_id] if run_id is not None else [record.dagster_run.run_id for record in self._runs(name, waiting)]
         for each in chosen:
             instance.run_coordinator.cancel_run(each)
+        for backfill in self._backfills(name) if run_id is None else ():
+            from dagster._core.execution.backfill import BulkActionStatus
+
+            canceled = backfill.with_status(BulkActionStatus.CANCELED)  # no run is to be terminated: the daemon has nothing to do
+            instance.update_backfill(canceled.with_end_timestamp(time.time()))
 
     def has_runs(self, name: str) -> bool:
-        """Return whether Dagster has queued a run of the pipeline, or is starting one."""
+        """Return whether Dagster has queued a run of the pipeline, or is starting one, or will create one for a backfill."""
         if self._opened is None and _query(self._home, *_UNENDED) == []:
             return False
         if self._instance() is None:
             return False
         import dagster as dg
 
-        return bool(self._runs(name, [dg.DagsterRunStatus.QUEUED])) or self.starting(name)
+        return bool(self._runs(name, [dg.DagsterRunStatus.QUEUED]) or self._backfills(name)) or self.starting(name)
 
     def starting(self, name: str) -> bool:
         """Return whether Dagster is starting a run of the pipeline."""
@@ -165,16 +177,27 @@ class SensorStates:
         return any(time.time() - when < _START_S for when in began)
 
     def _runs(self, name: str, statuses: list[Any]) -> Sequence[Any]:
-        from kpipe_assets.assets.table_asset import table_key
         from kpipe_assets.sensors.pipeline_runs import pipeline_runs
 
         instance = self._instance()
         assert instance is not None
-        table = None
+        return pipeline_runs(instance, name, self._table(name), statuses)
+
+    def _backfills(self, name: str) -> Sequence[Any]:
+        from kpipe_assets.sensors.pipeline_runs import requested_backfills
+
+        instance = self._instance()
+        assert instance is not None
+        return requested_backfills(instance, self._table(name))
+
+    def _table(self, name: str) -> dg.AssetKey | None:
+        """Return the pipeline's asset; None: Dagster has not loaded it."""
+        from kpipe_assets.assets.table_asset import table_key
+
         with suppress(KpipeError):  # the definition is invalid or was dropped
             pipeline = self._home.pipeline(name)
-            table = None if load_problem(self._home, name) else table_key(pipeline)  # else the asset is another pipeline's
-        return pipeline_runs(instance, name, table, statuses)
+            return None if load_problem(self._home, name) else table_key(pipeline)  # else the asset is another pipeline's
+        return None
 
     def _instance(self, make: bool = False) -> dg.DagsterInstance | None:
         """Return the Dagster instance, or None if it does not exist and `make` is false."""

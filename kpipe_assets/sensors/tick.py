@@ -24,8 +24,9 @@ from kpipe.planning.planner import check_source, lag
 from kpipe.planning.reconcile import Survey
 from kpipe.topics import TopicSnapshot
 from kpipe_assets.assets.audit_checks import audit_news
+from kpipe_assets.assets.check_records import latest_record
 from kpipe_assets.assets.first_checks import AGAIN_S, first_results
-from kpipe_assets.assets.lag_verdict import alarm, verdict
+from kpipe_assets.assets.lag_verdict import alarm, lag_key, verdict
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.table_checks import check_assets
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, source_keys, untold
@@ -51,6 +52,8 @@ _MAX_OBSERVATIONS = 50
 _REPAIR_S = 60.0
 # Ticks that fail for longer than this, with errors that a retry may solve, make the check `lag` fail.
 _LASTING_S = 300.0
+# A longer time between two failed ticks counts as this: the sensor may have been stopped in between.
+_LONGEST_GAP_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,8 @@ def check_sources(
     if not by_dagster:  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
         assets = " ".join(key.to_user_string() for key in check_assets(pipeline, home))
+        if latest_record(context.instance, lag_key(pipeline)) is None:  # every run plans it, and the last run ended before it
+            waiting.checked = ""
         if waiting.is_due(assets, ledger.seq, at_work):
             again = waiting.checked == assets
             results = first_results(context.instance, pipeline, home, destination, lambda: topics, again)
@@ -162,10 +167,10 @@ def failed_tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, home: H
     """Build the result of a tick that could not check the pipeline: the error as skip reason, and a failed check `lag`.
 
     The check fails at once if a retry does not help or the last run has failed, else when ticks have failed for 5 minutes:
-    brokers or locks may be unavailable for a moment.
+    brokers or locks may be unavailable for a moment. Time without ticks does not count.
     """
     before, now = _Waiting.of(context.cursor), time.time()
-    waiting = replace(before, mark="", failing=before.failing or now)
+    waiting = replace(before, mark="", failing=before.failing_since(now), failed=now)
     lasts = not error.retriable or now - waiting.failing > _LASTING_S
     trouble = last_error(home, pipeline.name) or (error if lasts else None)
     events = alarm(context.instance, pipeline, trouble) if trouble is not None else []
@@ -237,7 +242,8 @@ class _Waiting:
         tried: when the sensor last began to evaluate checks.
         evaluated: when it did so for the last time.
         evaluated_seq: number of the newest commit then.
-        failing: when the first of the last ticks failed; 0: the last one did not.
+        failing: when the first of the last ticks failed, later by the time without ticks; 0: the last one did not.
+        failed: when a tick failed for the last time.
     """
 
     seq: int = 0
@@ -249,6 +255,7 @@ class _Waiting:
     evaluated: float = 0.0
     evaluated_seq: int = 0
     failing: float = 0.0
+    failed: float = 0.0
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Waiting":
@@ -265,6 +272,11 @@ class _Waiting:
         now = time.time()
         old = now - self.evaluated > AGAIN_S and seq != self.evaluated_seq
         return (self.checked != assets or old) and not self.seq and now - self.tried > (_REST_S if at_work else 0.0)
+
+    def failing_since(self, now: float) -> float:
+        """Return `failing` after a tick that fails now."""
+        without_ticks = max(0.0, now - self.failed - _LONGEST_GAP_S)
+        return min(self.failing + without_ticks, now) if self.failing else now
 
     def note_results(self, assets: str | None, seq: int) -> None:
         """Record an evaluation of the checks of these tables; None: it must be repeated."""

@@ -170,7 +170,7 @@ def _check_exists(home: Home, name: str) -> None:
 
 
 def _has_runs(home: Home, sensor_states: SensorStates, name: str) -> bool:
-    """Return whether a run is at work, or waits in Dagster's queue, or is starting there."""
+    """Return whether a run is at work, or waits in Dagster's queue, or is starting there, or will be created for a backfill."""
     return is_running(home, name) or sensor_states.has_runs(name)
 
 
@@ -187,15 +187,13 @@ def _end(home: Home, sensor_states: SensorStates, name: str, cancel: bool, repor
 def _end_all(
     home: Home, sensor_states: SensorStates, names: Sequence[str], cancel: bool, report: Callable[[str], None]
 ) -> dict[str, KpipeError]:
-    """Request the end of all runs of pipelines and wait for it. Repeat the request for runs that were starting.
+    """Request the end of all runs of pipelines and wait for it. Repeat the request for runs that were starting or not created.
 
     Returns:
         An error for each pipeline whose runs have not ended in time.
     """
-    for name in names:
-        sensor_states.cancel(name)  # runs in Dagster's queue
     announced, deadline = set[str](), time.monotonic() + _PATIENCE_S
-    while names := [name for name in names if is_running(home, name) or sensor_states.starting(name)]:
+    while names := [name for name in names if _is_unended(home, sensor_states, name)]:
         for name in names:
             _request_end(home, sensor_states, name, cancel)
             if name not in announced and not cancel:
@@ -211,6 +209,12 @@ def _end_all(
         )
         for name in names
     }
+
+
+def _is_unended(home: Home, sensor_states: SensorStates, name: str) -> bool:
+    """Cancel what waits in Dagster, and return whether a run is left."""
+    sensor_states.cancel(name)
+    return _has_runs(home, sensor_states, name)
 
 
 def _request_end(home: Home, sensor_states: SensorStates, name: str, cancel: bool) -> None:

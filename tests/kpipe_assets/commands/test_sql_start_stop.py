@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -208,6 +208,75 @@ def test_a_run_that_was_started_in_the_ui_is_one_of_the_pipeline(tmp_path: Path,
         begin(starting)
         with SensorStates(home) as sensor_states:
             assert sensor_states.starting("orders") and not sensor_states.starting("orders_pg")
+
+
+def test_a_backfill_of_the_ui_is_one_of_the_pipeline_before_it_has_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster's daemon creates the run later: it would load a table that was said to be detached."""
+    import dagster as dg
+    from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home, table = Home.at(tmp_path).make(), dg.AssetKey(["orders"])
+    for name in ("orders", "other"):
+        home.save(PIPELINE.model_copy(update={"name": name, "into": Into(table=name)}))
+    with SensorStates(home) as sensor_states:
+        sensor_states.turn("orders", True)
+        sensor_states.turn("orders", False)
+    statements: list[Callable[[SensorStates], Result]] = [
+        lambda states: stop(home, states, Stop("orders"), print),
+        lambda states: stop_all(home, states, StopAll(), print),
+        lambda states: detach(home, states, Detach("orders"), print),
+    ]
+    with open_instance(str(home.dagster)) as instance:
+
+        def request(name: str, chosen: dg.AssetKey) -> None:
+            requested = PartitionBackfill(name, BulkActionStatus.REQUESTED, False, {}, time.time(), asset_selection=[chosen])
+            instance.add_backfill(requested)
+
+        def status(name: str) -> BulkActionStatus:
+            backfill = instance.get_backfill(name)
+            assert backfill is not None
+            return backfill.status
+
+        request("unrelated", dg.AssetKey(["report"]))
+        for number, statement in enumerate(statements):
+            request(f"new{number}", table)
+            with SensorStates(home) as sensor_states:
+                assert not is_stopped(home, sensor_states, "orders") and is_stopped(home, sensor_states, "other")
+            with SensorStates(home) as sensor_states:
+                statement(sensor_states)
+                assert status(f"new{number}") == BulkActionStatus.CANCELED
+                assert is_stopped(home, sensor_states, "orders")
+        request("begun", table)
+        tags = dg.DagsterRun.tags_for_backfill_id("begun")
+        instance.add_run(dg.DagsterRun("begun", status=dg.DagsterRunStatus.SUCCESS, tags=tags, asset_selection={table}))
+        with SensorStates(home) as sensor_states:
+            assert is_stopped(home, sensor_states, "orders"), "its run has ended"
+            stop(home, sensor_states, Stop("orders", if_running=True), print)
+        assert status("begun") == status("unrelated") == BulkActionStatus.REQUESTED
+
+
+def test_a_run_that_is_queued_while_stop_waits_is_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dagster as dg
+    from dagster._core.remote_origin import RemoteJobOrigin
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = Home.at(tmp_path).make()
+    home.save(PIPELINE.model_copy(update={"name": "orders", "into": Into(table="orders")}))
+    with ExitStack() as working, SensorStates(home) as sensor_states:
+        sensor_states.turn("orders", True)
+        working.enter_context(at_work(home, "orders"))
+        origin = RemoteJobOrigin(sensor_state._origin("orders").repository_origin, "orders")
+        queued = dg.DagsterRun("orders", status=dg.DagsterRunStatus.QUEUED, tags={OP_TAG: "orders"}, remote_job_origin=origin)
+        with open_instance(str(home.dagster)) as instance:
+
+            def wait(_: str) -> None:
+                instance.add_run(queued)
+                working.close()
+
+            stop(home, sensor_states, Stop("orders"), wait)
+            found = instance.get_run_by_id(queued.run_id)
+            assert found is not None and found.status == dg.DagsterRunStatus.CANCELED
 
 
 @contextmanager

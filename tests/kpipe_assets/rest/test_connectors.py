@@ -15,6 +15,7 @@ from kpipe.topics import PartitionId, TopicId
 from kpipe_assets import validation
 from kpipe_assets.rest import connectors
 from kpipe_assets.runs.status import note_state
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.validation import Case
 from resources.home import Home
 from tests.kpipe_assets.rest.client import CONFIG, Client
@@ -145,6 +146,18 @@ def test_states(api: Client) -> None:
     for name in ("pause", "resume", "stop"):
         assert api.ask("PUT", f"/connectors/nobody/{name}").message == "Connector nobody not found"
     assert api.ask("GET", "/connectors/nobody/status").message == "No status found for connector nobody"
+
+
+def test_a_connector_with_an_invalid_definition_can_be_stopped(api: Client) -> None:
+    api.create(state="RUNNING")
+    (api.home.pipelines / "orders.yaml").write_text("nonsense: 1\n")
+    for name, status in (("pause", 202), ("stop", 204)):
+        with SensorStates(api.home) as sensor_states:
+            sensor_states.turn("orders", True)
+        assert api.ask("PUT", f"/connectors/orders/{name}").status == status
+        with SensorStates(api.home) as sensor_states:
+            assert sensor_states.on() == frozenset()
+    assert api.ask("PUT", "/connectors/orders/resume").status == 400
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])

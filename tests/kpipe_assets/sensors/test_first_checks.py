@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from copy import deepcopy
 
 import dagster as dg
@@ -108,6 +110,20 @@ def test_checks_that_a_run_has_planned_and_not_evaluated_are_evaluated(loaded: W
         loaded.instance.run_storage.delete_run(run.run_id)
     assert evaluated(tick(loaded, metadata=True)) == NAMES
     assert not evaluated(tick(loaded, metadata=True))
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_checks_that_a_later_run_has_planned_and_not_evaluated_are_evaluated(
+    loaded: World, metadata: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the sensor has evaluated them once; `lag` is red above its bound then."""
+    cursor = tick(loaded, metadata=metadata).cursor
+    planned(loaded, dg.DagsterRunStatus.CANCELED, *NAMES)
+    monkeypatch.setattr(lag_verdict, "Bounds", lambda: Bounds(lag=5))
+    loaded.topics.produce(2, *({"id": n} for n in range(9)))
+    again = tick(loaded, cursor, metadata=metadata)
+    assert evaluated(again) == NAMES
+    assert lag_events(tick(loaded, again.cursor, metadata=metadata)) == [False]
 
 
 def test_checks_of_a_run_that_is_created_during_the_evaluation_are_left_to_it(
@@ -231,6 +247,34 @@ def test_lag_is_red_when_brokers_do_not_answer_for_long(loaded: World, monkeypat
     assert lag_events(tick(loaded, answered.cursor, metadata=True)) == [False]
     assert lag_of(loaded)[2] == "no broker answered"
     assert not evaluated(tick(loaded, answered.cursor, metadata=True))
+
+
+def later(cursor: str | None, seconds: float) -> str:
+    """The cursor of failed ticks, as it is after this time without a tick."""
+    fields = json.loads(cursor or "")
+    return json.dumps({name: value - seconds if name in ("failing", "failed") else value for name, value in fields.items()})
+
+
+def test_time_without_ticks_is_no_time_of_failed_ticks(loaded: World) -> None:
+    """The sensor was stopped, or nothing evaluated it. Ticks that are rare for another reason make `lag` red, too."""
+    tick(loaded, metadata=True)
+    loaded.topics.fail(*[BrokerUnreachable("b")] * 7)
+    cursor, found = tick(loaded, metadata=True).cursor, []
+    for _ in range(6):
+        failed = tick(loaded, later(cursor, 3600.0), metadata=True)
+        cursor = failed.cursor
+        found.append(lag_events(failed))
+    assert not any(found[:4]) and [False] in found[4:]
+
+
+def test_the_cursor_of_an_earlier_version_is_read(loaded: World) -> None:
+    """It has no time of the last failed tick."""
+    fields = json.loads(tick(loaded, metadata=True).cursor or "")
+    fields.pop("failed", None)
+    loaded.topics.fail(BrokerUnreachable("b"))
+    failed = tick(loaded, json.dumps(fields | {"failing": time.time() - 3600.0}), metadata=True)
+    assert not evaluated(failed)
+    assert json.loads(failed.cursor or "")["checked"] == fields["checked"]
 
 
 def test_a_tick_after_one_that_failed_checks_everything(loaded: World) -> None:
