@@ -22,6 +22,7 @@ from kpipe.tables.changes import mark
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
+from resources.destinations.sql.column_matching import NULL_HINT
 from resources.destinations.sql.ledger.row_balance import TOPIC
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding, fold, fold_kept
 from resources.destinations.sql.merge.kept_values import marked, refuse_unknown
@@ -220,7 +221,7 @@ def _refuse_nulls(session: Any, table: str, source: str, values: Mapping[str, st
             raise SchemaConflict(
                 f"partition {row[0]} offset {row[1]}: table {table}, column {column!r}: NULL in a NOT NULL column; nothing was"
                 " written",
-                "give the column a value in a transform, or remove NOT NULL from it",
+                NULL_HINT,
             )
 
 
