@@ -10,7 +10,7 @@ from typing import Any
 
 from kpipe.errors import SchemaConflict
 from resources.destinations.mysql.session import Session
-from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.column_matching import NULL_HINT, Match
 from resources.destinations.sql.staged_reader import RECORD, first_record
 from resources.duckdb_engine.sql_types import READ, fitted
 
@@ -51,5 +51,5 @@ def check_files(reader: Any, table: str, names: Collection[str], matches: Sequen
         raise SchemaConflict(
             f"table {table}, column {spelled[match[0].lower()]!r}: {found[0]} has NULL, and the column is NOT NULL;"
             " nothing was written",
-            "give the column a value in a transform, or remove NOT NULL from it",
+            NULL_HINT,
         )

@@ -62,6 +62,7 @@ class Session:
         self._run(
             f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = {wait:d},"
             f" lock_wait_timeout = {wait:d}, wait_timeout = {idle:d}, autocommit = 0,"
+            " sql_quote_show_create = 1,"  # names in expressions are found by their quotes
             " sql_notes = 1"  # `insert` depends on it: the server cuts blanks with a note only
         )
         found = self._run(

@@ -37,6 +37,7 @@ __all__ = [
     "is_computed",
     "make",
     "needed_by",
+    "numbered",
     "prepare",
     "primary_key",
     "required",
@@ -45,6 +46,7 @@ __all__ = [
 
 _LONGEST = 64  # characters of a name
 _INDEXED = 191  # characters of a text in an index: four bytes each, 3,072 bytes for the whole key
+_TEXT = re.compile(r"'(?:[^'\\]|''|\\.)*'", re.DOTALL)  # a literal in an expression as the server shows it
 _LETTERS = {
     "topic": "longtext", "partition": "int", "offset": "bigint", "timestamp": "datetime(6)", "key": "longblob",
     "value": "longblob", "headers": "longtext", "stage": "longtext", "reason": "longtext",
@@ -111,7 +113,7 @@ def required(session: Session, table: str) -> list[str]:
         " WHERE table_schema = database() AND table_name = $1 AND is_nullable = 'NO' ORDER BY ordinal_position",
         [table],
     ).fetchall()
-    return [name for name, extra in rows if name not in COORDINATES and "auto_increment" not in extra.lower()]
+    return [name for name, extra in rows if name not in COORDINATES and not _is_numbered(extra)]
 
 
 def given(session: Session, table: str) -> list[str]:
@@ -124,10 +126,23 @@ def given(session: Session, table: str) -> list[str]:
     return [name for name, default, extra in rows if extra or default not in (None, "NULL")]  # the text is MariaDB's
 
 
-def defaults(session: Session, table: str) -> dict[str, str | None]:
-    """Return what an UPDATE with a join assigns to each column as its default, as SQL. Columns that are numbered are left out.
+def numbered(session: Session, table: str) -> list[str]:
+    """Return the columns in which an INSERT of NULL stores the next number (AUTO_INCREMENT)."""
+    rows = session.execute(
+        "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = database() AND table_name = $1", [table]
+    ).fetchall()
+    return [name for name, extra in rows if _is_numbered(extra)]
 
-    None: it cannot. MySQL would assign NULL for an expression (seen in 9.7).
+
+def _is_numbered(extra: str) -> bool:
+    return "auto_increment" in extra.lower()
+
+
+def defaults(session: Session, table: str) -> dict[str, str | None]:
+    """Return what an UPDATE with a join assigns to each column as its default, as SQL.
+
+    Columns that AUTO_INCREMENT or a sequence numbers are left out. None: an UPDATE cannot apply the default. MySQL would assign
+    NULL for an expression (seen in 9.7). MariaDB evaluates an expression that reads a column over the old row (seen in 10.11).
     """
     rows = session.execute(
         "SELECT column_name, column_default, is_nullable, extra FROM information_schema.columns"
@@ -136,11 +151,15 @@ def defaults(session: Session, table: str) -> dict[str, str | None]:
     ).fetchall()
     found: dict[str, str | None] = {}
     for name, default, nullable, extra in rows:
-        if is_computed(extra) or "auto_increment" in extra.lower():
+        # MariaDB quotes texts and names; MySQL does not quote texts, and marks expressions.
+        expression = _TEXT.sub("", default or "") if session.maria else ""
+        if is_computed(extra) or _is_numbered(extra) or expression.startswith("nextval("):
             continue
         found[name] = "DEFAULT" if default is not None or nullable == "YES" else None
         if "DEFAULT_GENERATED" in extra:
             found[name] = default if re.fullmatch(r"CURRENT_TIMESTAMP(\(\d\))?", default) else None
+        elif re.search('["`]', expression):
+            found[name] = None
     return found
 
 

@@ -58,8 +58,9 @@ def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[st
     session.execute(f"INSERT INTO {MET} {found} FOR UPDATE")  # MySQL rejects a locking read in CREATE TABLE (error 1746)
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule, bool(kept))}")
     defaults, seen = _defaults(session, batch, carried)
+    times, numbered = not_null_times(session, batch.table), target_table.numbered(session, batch.table)
     try:
-        return settle(session, reader, _SQL, batch, carried, kept, defaults, not_null_times(session, batch.table))
+        return settle(session, reader, _SQL, batch, carried, kept, defaults, times, numbered)
     except pymysql.err.IntegrityError as error:
         if seen or error.args[0] != _DUPLICATE:
             raise
@@ -88,8 +89,8 @@ def _defaults(session: Session, batch: KeyedBatch, carried: Sequence[str]) -> tu
         return None, True
     if unknown:
         raise SchemaConflict(
-            f"table {batch.table}, column {unknown[0]!r}: records do not fill it, and its default is missing or an expression:"
-            " rows that other tables may refer to cannot be replaced; nothing was written",
+            f"table {batch.table}, column {unknown[0]!r}: records do not fill it, and its default is missing, or an expression"
+            " that an UPDATE cannot apply: rows that other tables may refer to cannot be replaced; nothing was written",
             "give the column a value in a transform, or a constant as its default"
             + ("" if refer else f"; or, if no foreign key refers to the table: {_GRANT}"),
             by_rows=False,

@@ -13,6 +13,7 @@ from resources.type_compatibility import COORDINATES, Path, additions, carries, 
 
 __all__ = [
     "COORDINATES",
+    "NULL_HINT",
     "Match",
     "by_shape",
     "check_inserted",
@@ -29,6 +30,12 @@ __all__ = [
 
 #: A column of a file: its name, its type in the file, its type in the table.
 Match = tuple[str, Type, Type]
+
+#: The hint of an error about NULL in a NOT NULL column that would store another value.
+NULL_HINT = (
+    "give the column a value in a transform, or remove NOT NULL from it; to store its default, list the other columns in"
+    " format.fields, format.mapping or select"
+)
 
 
 def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:

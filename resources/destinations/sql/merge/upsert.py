@@ -22,6 +22,7 @@ from kpipe.tables.changes import mark
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
+from resources.destinations.sql.column_matching import NULL_HINT
 from resources.destinations.sql.ledger.row_balance import TOPIC
 from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding, fold, fold_kept
 from resources.destinations.sql.merge.kept_values import marked, refuse_unknown
@@ -99,6 +100,7 @@ def settle(
     kept: Sequence[str] | None,
     defaults: Mapping[str, str] | None,
     not_null: Collection[str] = (),
+    numbered: Collection[str] = (),
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Delete, update and insert the rows of the table by the fates.
 
@@ -113,6 +115,7 @@ def settle(
         defaults: for `replace`, if other tables may refer to rows of the table: what a replaced row gets in columns that rows do
             not fill, as SQL, by column. It keeps its value in the others, which the database numbers. Else None.
         not_null: columns in which the database would store another value than NULL without an error.
+        numbered: columns in which the database stores the next number for NULL. An updated row keeps its number there.
 
     Returns:
         The commit with the outcome of its writes, and the change of the table's rows by partition.
@@ -159,6 +162,7 @@ def settle(
         _refuse_nulls(
             session, table, source, {column: checked[column] for column in checked if column in sets}, f"{stays} AND {changed}"
         )
+        sets |= {column: f"coalesce({sets[column]}, t.{quote(column)})" for column in numbered if column in sets}
         assigned = ", ".join(sql.assign.format(quote(column), value) for column, value in sets.items())
         update = sql.update.format(table=name, same=same, values=assigned, more=made)
         _apply(session, sql, table, update, f"{stays} AND {changed}")
@@ -220,7 +224,7 @@ def _refuse_nulls(session: Any, table: str, source: str, values: Mapping[str, st
             raise SchemaConflict(
                 f"partition {row[0]} offset {row[1]}: table {table}, column {column!r}: NULL in a NOT NULL column; nothing was"
                 " written",
-                "give the column a value in a transform, or remove NOT NULL from it",
+                NULL_HINT,
             )
 
 
