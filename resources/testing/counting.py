@@ -21,7 +21,7 @@ from resources.testing.exchanged_rows import ExchangedRows
 from resources.testing.place import COLUMNS, COORDINATES, TOPIC, Place, arrow, batch, begin, live, source
 from resources.testing.state import begun, loaded, positions, proof, reread
 
-__all__ = ["Counting"]
+__all__ = ["Counting", "with_topic"]
 
 
 class Counting(ExchangedRows):
@@ -212,7 +212,7 @@ class Counting(ExchangedRows):
         recreated = TopicId(TOPIC.cluster, "topic-id-3", TOPIC.name)
         for topic in (other, recreated):
             destination.commit(begin("tweets", (0,), topic=topic))
-            _with_topic(destination, place, topic, 7)
+            with_topic(destination, place, topic, 7)
         found = proof(destination, multi_topic=True)
         assert found.ok, found.problems
 
@@ -222,7 +222,7 @@ class Counting(ExchangedRows):
         destination, other = loaded(place), TopicId(TOPIC.cluster, "topic-id-2", "more")
         destination.commit(begin("tweets", (0,), at=100, topic=other))
         for topic, end in ((other, 105), (TOPIC, 12)):
-            _with_topic(destination, place, topic, end)
+            with_topic(destination, place, topic, end)
         assert proof(destination, multi_topic=True).ok, proof(destination, multi_topic=True).problems
         place.double_row(0, lost + 1)
         if place.rows_go:
@@ -313,7 +313,7 @@ class Counting(ExchangedRows):
         assert not proof(destination).ok
 
 
-def _with_topic(destination: Destination, place: Place, topic: TopicId, end: int) -> None:
+def with_topic(destination: Destination, place: Place, topic: TopicId, end: int) -> None:
     """Commit rows of partition 0 that name their topic."""
     commit = batch(place, destination.ledger()[1], {0: end}, topic=topic)
     where, columns = commit.steps[0].range, {"_kafka_topic": pa.string(), **COORDINATES}

@@ -45,10 +45,14 @@ def total(records: Iterable[Record]) -> list[tuple[str, int, int, int, int]]:
     return [(*place, *held[place], baseline if place == ("", NOWHERE) else 0) for place in sorted(held)]
 
 
-def written(items: Iterable[Item]) -> tuple[Mapping[Part, int], Mapping[Part, int]]:
-    """Return the rows that batches have inserted and not deleted, and the sums of their offsets where all ranges have one."""
+def written(histories: Iterable[Iterable[Item]]) -> tuple[Mapping[Part, int], Mapping[Part, int]]:
+    """Return the rows that batches have inserted and not deleted, and the sums of their offsets where all ranges have one.
+
+    Args:
+        histories: the commits of each pipeline.
+    """
     rows, sums, unknown = Counter[Part](), Counter[Part](), set[Part]()
-    for item in items:
+    for item in (item for history in histories for item in history):
         for row, mark in zip(item["ranges"], chain(item.get("marks", ()), repeat(None)), strict=False):
             name = named(row["topic"], row["batch_source_partition_id"])
             rows[name] += row["inserted"] - row["deleted"]

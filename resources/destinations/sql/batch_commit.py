@@ -19,7 +19,7 @@ from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.sql import row_rejections
 from resources.destinations.sql.column_matching import missing, spelled
 from resources.destinations.sql.engine import Engine, StagedTable, TargetTable
-from resources.destinations.sql.ledger import history_tables, ledger_table, multi_table, row_balance
+from resources.destinations.sql.ledger import history_tables, ledger_table, multi_table, opening_balance, row_balance
 from resources.destinations.sql.ledger.table_definitions import COMMITS
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.sql_dialect import Connection
@@ -139,7 +139,8 @@ def write_rows(
         raise missing(store.pipeline, table, rows)
     rule = part.table.rule if before is not None else None
     if rule is not None:
-        row_balance.begin(connection, dialect, table, engine.columns(connection, table).names() if exists else None)
+        names = engine.columns(connection, table).names() if exists else None
+        opening_balance.begin(connection, dialect, store.pipeline, table, names)
     columns = engine.prepare(connection, table, exists, part.commit, part.all_files)
     steps.enter("data")  # 6
     if rule is not None and before is not None and part.all_files:  # a table created without rows has no coordinates yet

@@ -18,7 +18,9 @@ from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LaneChange
 from kpipe.ledger.transitions import adopt
 from kpipe.provenance.explain import ROW, explain
-from resources.testing.place import Place, batch, begin, source
+from resources.testing.counting import with_topic
+from resources.testing.keyed import RULES, Write, commit_of
+from resources.testing.place import TOPIC, Place, batch, begin, source
 from resources.testing.state import proof
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.lake_place import DeltaPlace
@@ -30,13 +32,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     failpoints.arm(None)
 
 
-def insert(place: Any, rows: list[tuple[int, int]]) -> None:
+def insert(place: Any, rows: list[tuple[int, int]], first_id: int = 1) -> None:
     """Insert rows as another program does."""
     if isinstance(place, DeltaPlace):
         import deltalake
 
-        fields = {"_kafka_partition": pa.int32(), "_kafka_offset": pa.int64()}
-        block = [dict(zip(fields, row, strict=True)) for row in rows]
+        fields = {"id": pa.int64(), "_kafka_partition": pa.int32(), "_kafka_offset": pa.int64()}
+        block = [dict(zip(fields, (first_id + at, *row), strict=True)) for at, row in enumerate(rows)]
         deltalake.write_deltalake(
             str(place.folder / "tweets"),
             pa.Table.from_pylist(block, pa.schema(list(fields.items()))),
@@ -44,8 +46,8 @@ def insert(place: Any, rows: list[tuple[int, int]]) -> None:
             schema_mode="merge",
         )
         return
-    for number, offset in rows:
-        place.sql(f"INSERT INTO tweets (id, _kafka_partition, _kafka_offset) VALUES (1, {number}, {offset})")
+    for at, (number, offset) in enumerate(rows):
+        place.sql(f"INSERT INTO tweets (id, _kafka_partition, _kafka_offset) VALUES ({first_id + at}, {number}, {offset})")
 
 
 def adopted(place: Place, positions: dict[int, int], pipeline: str = "tweets") -> Any:
@@ -67,6 +69,29 @@ def test_rows_below_the_position_are_the_other_loaders(place: Place) -> None:
     assert not proof(destination).ok
     place.delete_row(0, 5)  # both of them
     assert any("expected 3 rows, found 2" in problem for problem in proof(destination).problems)
+
+
+def test_a_row_that_is_missing_stays_missing_when_the_table_gets_a_key(place: Place) -> None:
+    """The other loader's rows do not stand for it."""
+    destination = adopted(place, {0: 5, 1: 0})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8, 1: 3}))
+    insert(place, [(0, at) for at in range(5)], first_id=100)
+    assert proof(destination).ok
+    place.delete_row(0, 6)
+    assert not proof(destination).ok
+    keyed = place.open("tweets", rule=RULES["replace"])
+    keyed.commit(commit_of(place, keyed.ledger()[1], [Write(0, 8, 77, "x")], RULES["replace"]))
+    assert any("found" in problem for problem in proof(keyed).problems)
+
+
+def test_rows_of_the_only_adopted_topic_may_lack_its_name(place: Place) -> None:
+    """As where a definition names topics since a later batch."""
+    destination = adopted(place, {0: 5})
+    destination.commit(batch(place, destination.ledger()[1], {0: 8}))
+    insert(place, [(0, at) for at in range(5)])
+    assert proof(destination).ok
+    with_topic(destination, place, TOPIC, 10)
+    assert proof(destination).ok, proof(destination).problems
 
 
 def test_rows_of_other_partitions_are_counted(place: Place) -> None:

@@ -16,6 +16,7 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
+from kpipe.verification.recount import adopted
 from kpipe.verification.verify import Holding
 from resources.destinations.lakehouse import balance, commit_log
 from resources.destinations.lakehouse import ledger_file as records
@@ -25,7 +26,8 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.live_files import Deleting
 from resources.destinations.lakehouse.table_format import State, Written, is_keyed
 from resources.destinations.sql.column_matching import spelled, unkeyed
-from resources.destinations.sql.ledger.row_balance import named, opening
+from resources.destinations.sql.ledger.opening_balance import opening
+from resources.destinations.sql.ledger.row_balance import named
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.row_rejections import check_limit
 from resources.destinations.staged_file_check import Writes
@@ -127,10 +129,12 @@ class KeyedLakes(LakeDestination):
         if state is None or is_keyed(state):
             return (), 0
         found: dict[Part, Holding] = {named(topic, number): item for topic, number, item in session.counted()}
-        others = records.read_all(self.lake.ledger, state.pointer, self.describe())
-        rows, sums = balance.written(item for other in others for item in commit_log.items(self.lake.ledger, other))
-        known = "_kafka_offset" in state.columns
-        held, baseline = opening(found, rows, "_kafka_partition" in state.columns, sums if known else {})
+        writers = list(records.read_all(self.lake.ledger, state.pointer, self.describe()))
+        rows, sums = balance.written(commit_log.items(self.lake.ledger, other) for other in writers)
+        placed = {"_kafka_partition", "_kafka_offset"} <= {*state.columns.names()}
+        others = session.foreign(adopted([other.ledger for other in writers])) if placed else {}
+        exact = placed and not session.has_unplaced()
+        held, baseline = opening(found, rows, "_kafka_partition" in state.columns, sums if exact else {}, others)
         return balance.moved((), held), baseline
 
     def _found(self, state: State | None, record: Record, commit: Commit) -> int | None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns, ListOf, MapOf, Scalar, Struct, Type
 from kpipe.topics import Part
+from kpipe.verification.recount import Adopted
 from kpipe.verification.verify import Holding
 from resources.destinations.arrow_types import cast
 from resources.destinations.duckdb.upsert import DUPLICATES, merge
@@ -29,6 +30,8 @@ from resources.destinations.lakehouse.durable_parquet import durable_writer
 from resources.destinations.lakehouse.keyed.key_index import KeyIndex
 from resources.destinations.lakehouse.keyed.matched_rows import AT, FILE, MATCHED, MatchedRows
 from resources.destinations.lakehouse.live_files import Deleting, LiveFile
+from resources.destinations.sql.ledger.adopted import foreign
+from resources.destinations.sql.ledger.opening_balance import has_unplaced
 from resources.destinations.sql.ledger.row_balance import NOWHERE
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.staged_file_check import Proven
@@ -49,6 +52,7 @@ _BUSY = ("Could not set lock", "file handle conflict", "already attached")  # in
 _OLD_S = 86_400  # age of folders of killed runs that are removed
 _DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException)
 _ROWS = 65_536  # rows in a block
+_PLACES = "(SELECT tn AS _kafka_topic, p AS _kafka_partition, o AS _kafka_offset FROM idx.rows)"
 _TEXT = Scalar("VARCHAR")
 LETTERS = pa.schema(
     [
@@ -135,6 +139,14 @@ class MergeSession:
             " FROM idx.rows GROUP BY 1, 2"
         ).fetchall()
         return [(topic, number, Holding(rows, int(offsets))) for topic, number, rows, offsets in found]
+
+    def foreign(self, adopted: Adopted) -> Mapping[Part, Holding]:
+        """Return the rows at offsets that another loader has read."""
+        return foreign(self.connection, _PLACES, True, adopted) if self._index is not None else {}
+
+    def has_unplaced(self) -> bool:
+        """Return whether rows of a partition have no offset."""
+        return self._index is not None and has_unplaced(self.connection, _PLACES)
 
     def merge(self, batch: KeyedBatch) -> Merged:
         """Merge the batch of `begin` into the rows of its keys.

@@ -1,16 +1,18 @@
-"""Find the offsets that another loader had read before pipelines began to write a table."""
+"""Find the offsets that another loader had read before pipelines began to write a table, and its rows."""
 
-# ruff: noqa: S608 - names in statements are constants, values are always parameters
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
 from kpipe.ledger.ledger import ADOPTED
-from kpipe.verification.recount import Adopted, adopted
+from kpipe.topics import Part
+from kpipe.verification.recount import Adopted, Holding, adopted
 from resources.destinations.sql.ledger.ledger_table import read
 from resources.destinations.sql.ledger.multi_table import WRITTEN
+from resources.destinations.sql.ledger.row_balance import TOPIC, named
 from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["adopted_offsets"]
+__all__ = ["adopted_offsets", "foreign"]
 
 
 def adopted_offsets(connection: Connection, dialect: Dialect, pipeline: str, table: str) -> Adopted:
@@ -34,3 +36,32 @@ def adopted_offsets(connection: Connection, dialect: Dialect, pipeline: str, tab
     if not {name for (name,) in takers} & {*writers}:
         return {}
     return adopted(read(connection, name)[1] for name in writers)
+
+
+def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Adopted) -> dict[Part, Holding]:
+    """Count rows at offsets that another loader has read, by partition.
+
+    Rows without a topic are those of the only topic. They are not counted where several topics were adopted.
+
+    Args:
+        connection: for reading.
+        relation: with the rows, as SQL.
+        has_topics: whether it has the column `_kafka_topic`.
+        adopted: see `adopted_offsets`.
+    """
+    topics = sorted({topic for topic, _ in adopted})
+    if not topics or (len(topics) > 1 and not has_topics):
+        return {}
+    lines = [
+        f"SELECT {topics.index(key[0])} AS source, {key[1]} AS number, {end} AS ends" for key, end in sorted(adopted.items())
+    ]
+    cases = " ".join(f"WHEN ${at} THEN {at - 1}" for at in range(1, len(topics) + 1))
+    topic = f"t.{TOPIC}" if len(topics) > 1 else f"coalesce(t.{TOPIC}, $1)"
+    source = f"CASE {topic} {cases} ELSE -1 END" if has_topics else "0"
+    rows = connection.execute(
+        f"SELECT {f't.{TOPIC}' if has_topics else 'NULL'}, t._kafka_partition, count(*), sum(t._kafka_offset)"
+        f" FROM {relation} AS t JOIN ({' UNION ALL '.join(lines)}) AS a"
+        f" ON a.number = t._kafka_partition AND t._kafka_offset < a.ends AND a.source = {source} GROUP BY 1, 2",
+        topics if has_topics else [],
+    ).fetchall()
+    return {named(topic or "", number): Holding(count, int(offsets)) for topic, number, count, offsets in rows}

@@ -199,7 +199,7 @@ def _add(
         if again is not None and again > 0:  # not counting rows of one record; None: the number of records is unknown
             name = part(entry.source, by_topic)
             compared.repeated[name] = compared.repeated.get(name, 0) + again
-        if held == written and not again:
+        if held == written and (again is None or again <= 0):  # below 0: fewer rows of one record than committed
             compared.exchanged.append(entry)
         return
     where = _group(entry, latest)

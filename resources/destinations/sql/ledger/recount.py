@@ -10,6 +10,7 @@ from kpipe.schema.columns import VARCHAR, Columns
 from kpipe.topics import Part, in_order
 from kpipe.verification.recount import Adopted
 from kpipe.verification.verify import Entry, TableRecount
+from resources.destinations.sql.ledger.adopted import foreign
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
 from resources.destinations.sql.ledger.range_check import Compared, check_ranges, only_topic
 from resources.destinations.sql.ledger.row_balance import TOPIC, kept, named
@@ -87,8 +88,8 @@ def recount(
         [],
     )
     if adopted and "_kafka_offset" in names:
-        for number, foreign in _foreign(connection, dialect, name, topic, adopted).items():
-            rows[number] -= foreign
+        for number, other in foreign(connection, name, TOPIC in names, adopted).items():
+            rows[number] -= other.rows
     only = only_topic(connection, dialect, table, names, rows)
     if only is not None:
         for number in [number for number in rows if isinstance(number, int)]:
@@ -136,25 +137,6 @@ def misplaced(
         [value],
     ).fetchone()
     return [f"{row[0]} rows have another value of {column} than {value}"] if row[0] else []
-
-
-def _foreign(connection: Connection, dialect: Dialect, name: str, topic: str, adopted: Adopted) -> dict[Part, int]:
-    """Count rows at offsets that another loader has read. Rows without a topic are those of the pipelines' only topic."""
-    topics = sorted({topic for topic, _ in adopted})
-    if topic == "NULL" and len(topics) > 1:  # rows of several topics cannot be distinguished
-        return {}
-    lines = [
-        f"SELECT {topics.index(key[0])} AS source, {key[1]} AS number, {end} AS ends" for key, end in sorted(adopted.items())
-    ]
-    named = " ".join(f"WHEN ${at} THEN {at - 1}" for at in range(1, len(topics) + 1))
-    source = "0" if topic == "NULL" else f"CASE t.{topic} {named} ELSE -1 END"
-    return _by_partition(
-        connection,
-        f"SELECT {'NULL' if topic == 'NULL' else f't.{topic}'}, t._kafka_partition, count(*)"
-        f" FROM {name} AS t JOIN ({' UNION ALL '.join(lines)}) AS a"
-        f" ON a.number = t._kafka_partition AND t._kafka_offset < a.ends AND a.source = {source} GROUP BY 1, 2",
-        [] if topic == "NULL" else topics,
-    )
 
 
 def _unnumbered(connection: Connection, name: str, expected: dict[Part, int]) -> dict[Part, int]:

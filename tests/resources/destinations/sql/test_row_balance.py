@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
-from resources.destinations.sql.ledger.row_balance import NOWHERE, opening
+from resources.destinations.sql.ledger.opening_balance import opening
+from resources.destinations.sql.ledger.row_balance import NOWHERE
 
 
 def begin(found: dict[Part, int], written: dict[Part, int], numbered: bool = True) -> tuple[dict[Part, int], int]:
@@ -39,3 +40,8 @@ def test_missing_rows_are_expected_with_their_offsets() -> None:
     assert other == Holding(5, 10), "a row of another program in place of a missing one"
     assert opening({1: Holding(6, 12)}, {"t:1": 5}, True, known)[0][1] == Holding(6, 12), "rows of others beside all of them"
     assert opening({1: Holding(4, 7)}, {"t:1": 5}, True, {})[0][1] == Holding(5, 7), "of earlier versions: not known"
+
+
+def test_rows_of_another_loader_do_not_stand_for_missing_ones() -> None:
+    held, baseline = opening({0: Holding(104, 20)}, {"t:0": 5}, True, {"t:0": 15}, {0: Holding(100, 10)})
+    assert (held[0], baseline) == (Holding(105, 25), 100)
