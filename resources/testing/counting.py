@@ -229,6 +229,19 @@ class Counting(ExchangedRows):
             place.delete_row(0, lost)
         assert not proof(destination, multi_topic=True).ok
 
+    def test_rows_without_a_topic_beside_those_of_a_pipeline_that_names_topics(self, place: Place) -> None:
+        """They are of the topics that no row names."""
+        destination, two, other = loaded(place, {0: 10}), place.open("other"), TopicId(TOPIC.cluster, "topic-id-2", "more")
+        two.commit(begin("other", (0,), topic=other))
+        with_topic(two, place, other, 5, "other")
+        for found in (proof(destination), proof(two)):
+            assert found.ok and not (place.fingerprints and found.unproven), (found.problems, found.unproven)
+        if place.fingerprints:
+            place.double_row(0, 8)
+            if place.rows_go:
+                place.delete_row(0, 7)
+            assert not proof(destination).ok
+
     def test_rows_that_land_before_the_ledger(self, place: Place) -> None:
         """Test `delivery: at_least_once`: rows committed without their offsets may be read again; each read is counted."""
         destination = begun(place)
@@ -313,7 +326,7 @@ class Counting(ExchangedRows):
         assert not proof(destination).ok
 
 
-def with_topic(destination: Destination, place: Place, topic: TopicId, end: int) -> None:
+def with_topic(destination: Destination, place: Place, topic: TopicId, end: int, pipeline: str = "tweets") -> None:
     """Commit rows of partition 0 that name their topic."""
     commit = batch(place, destination.ledger()[1], {0: end}, topic=topic)
     where, columns = commit.steps[0].range, {"_kafka_topic": pa.string(), **COORDINATES}
@@ -322,4 +335,4 @@ def with_topic(destination: Destination, place: Place, topic: TopicId, end: int)
         for at in range(where.start, where.end)
     ]
     file = place.file(rows, pa.schema([*((name, arrow(kind)) for name, kind in COLUMNS), *columns.items()]))
-    destination.commit(replace(commit.writing(files=(file,)), multi_topic=True))
+    destination.commit(replace(commit.writing(files=(file,)), pipeline=pipeline, multi_topic=True))

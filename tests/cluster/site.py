@@ -21,6 +21,7 @@ import psutil
 
 from kpipe import failpoints
 from tests.cluster.cluster import PATIENCE_S, Cluster, wait
+from tests.cluster.hosts import Host
 from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle
 from tests.survival.truth import Writer
@@ -36,6 +37,22 @@ if [ "$(uname -n)" != client ]; then
 fi
 exec cat
 """
+
+
+class HostObserver(Observer):
+    """An observer in the network of a host.
+
+    Only its clients are: threads of pyarrow and delta-rs that began there would connect to the host's addresses in all later tests
+    of the process.
+    """
+
+    def __init__(self, host: Host, brokers: str, topic: str, partitions: int) -> None:
+        super().__init__(brokers, topic, partitions)
+        self._host = host
+
+    def look(self) -> None:
+        with self._host.network():
+            super().look()
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,7 @@ class Site:
         (home / "pipelines" / f"{name}.yaml").write_text(json.dumps(definition))
         with cluster["client"].network():
             writer = Writer(cluster.brokers, topic, PARTITIONS, random.Random(1))
-            observer = Observer(cluster.brokers, topic, PARTITIONS)
+        observer = HostObserver(cluster["client"], cluster.brokers, topic, PARTITIONS)
         given = {"KPIPE_STAGING": staging or str(folder / "staging"), **variables}
         if python is not None:
             given["KPIPE_SPARK_PYTHON"] = str(python)
@@ -189,8 +206,7 @@ class Site:
         while problems and time.monotonic() < until:
             self.oracle._waiting.clear()  # what a look of before saw was on its way
             try:
-                with self.cluster["client"].network():
-                    problems = self.oracle.problems()
+                problems = self.oracle.problems()
             except (duckdb.IOException, duckdb.BinderException) as busy:  # it is being written, or has no columns yet
                 problems = [str(busy)]
             time.sleep(0.3)

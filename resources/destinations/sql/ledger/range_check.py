@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kpipe.topics import Part, part
@@ -58,6 +58,19 @@ class Compared:
     problems: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
 
+    def joined(self, other: Compared) -> Compared:
+        """Return the differences of both."""
+        repeated = {
+            name: self.repeated.get(name, 0) + other.repeated.get(name, 0) for name in {**self.repeated, **other.repeated}
+        }
+        return Compared(
+            self.wrong + other.wrong,
+            self.exchanged + other.exchanged,
+            repeated,
+            self.problems + other.problems,
+            self.unproven + other.unproven,
+        )
+
 
 def only_topic(
     connection: Connection, dialect: Dialect, table: str, names: Collection[str], rows: Mapping[Part, int]
@@ -100,8 +113,8 @@ def check_ranges(
     Of overlapping ranges, all rows and the sum of their offsets are compared together. An offset must not have more rows than
     ranges that contain it. So are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was
     recreated.
-    A partition may have rows without an offset (of a program, or from before the column was added) or without a topic; then a
-    range may have no row with an offset at all.
+    A partition may have rows without an offset (of a program, or from before the column was added); then a range may have no row
+    with an offset at all. Rows without a topic, beside rows of other readers with one, are those of topics that no row names.
 
     Args:
         connection: inside a read transaction.
@@ -119,13 +132,51 @@ def check_ranges(
     ).fetchone()
     assert row is not None
     by_topic = row[0] > 1 and TOPIC in names
-    topic = "t._kafka_topic" if only is None else "coalesce(t._kafka_topic, $3)"
-    unplaced = f"SELECT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE t._kafka_offset IS NULL" + (
+    if not by_topic or only is not None:
+        return _compare(connection, dialect, pipeline, table, _Rows(dialect.name(table), by_topic, only))
+    name = dialect.name(table)
+    found = connection.execute(f"SELECT DISTINCT t.{TOPIC} FROM {name} AS t WHERE t._kafka_partition IS NOT NULL").fetchall()
+    topics = sorted(topic for (topic,) in found if topic is not None)
+    if len(topics) == len(found):
+        return _compare(connection, dialect, pipeline, table, _Rows(name, by_topic, None))
+    unnamed = f"(SELECT t.* FROM {name} AS t WHERE t.{TOPIC} IS NULL)"
+    return _compare(connection, dialect, pipeline, table, _Rows(name, by_topic, None, topics, "IN")).joined(
+        _compare(connection, dialect, pipeline, table, _Rows(unnamed, False, None, topics, "NOT IN"))
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a table, and the ranges with which they are compared.
+
+    Attributes:
+        relation: the rows, as SQL.
+        by_topic: whether they name their topic.
+        only: see `only_topic`.
+        topics: topics of the ranges, or of other ranges.
+        among: `IN` or `NOT IN` these topics; empty: all ranges.
+    """
+
+    relation: str
+    by_topic: bool
+    only: str | None
+    topics: Sequence[str] = ()
+    among: str = ""
+
+
+def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str, rows: _Rows) -> Compared:
+    """Compare rows with ranges. For arguments see `check_ranges`."""
+    by_topic, only, same = rows.by_topic, rows.only, dialect.same_name.format
+    topic = f"t.{TOPIC}" if only is None else f"coalesce(t.{TOPIC}, $3)"
+    unplaced = f"SELECT t._kafka_partition AS number FROM {rows.relation} AS t WHERE t._kafka_offset IS NULL" + (
         f" OR {topic} IS NULL" if by_topic else ""
     )
+    parameters = [pipeline, table, *([only] if only is not None and by_topic else []), *rows.topics]
+    first = len(parameters) - len(rows.topics) + 1
+    among = f" AND topic {rows.among} ({', '.join(f'${first + at}' for at in range(len(rows.topics)))})" if rows.topics else ""
     # Pieces never overlap: only the last piece that begins at or before an offset can contain it.
     hits = dialect.hits.format(
-        table=dialect.name(table),
+        table=rows.relation,
         topic=f"AND {topic} = b.topic" if by_topic else "",
         of_row=topic if by_topic else "''",
         of_range="b.topic" if by_topic else "''",
@@ -145,7 +196,7 @@ def check_ranges(
         f"   {named_topic} AS named_topic, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
         f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name WHERE {same('target_table', '$2')}"
         "   AND seq > coalesce(since, 0) AND coalesce(closed_by, '') <> 'reread'"
-        f"   AND batch_latest_offset > batch_earliest_offset),{_GROUPS},"
+        f"   AND batch_latest_offset > batch_earliest_offset{among}),{_GROUPS},"
         f" kpipe_unplaced AS ({unplaced}),"
         f" kpipe_hits AS ({hits}),"
         f" kpipe_held AS (SELECT of_group, CAST(sum(n) AS {big}) AS held, CAST(sum(again) AS {big}) AS again,"
@@ -168,10 +219,12 @@ def check_ranges(
         "  WHEN (loose = 0 AND (held <> written OR off <> 0)) OR (loose = 1 AND held > written)"
         "  OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"
         "  OR (readings = 1 AND held <> 0 AND again <> 0) OR (readings > 1 AND doubled > 0) THEN 'wrong'"
-        "  WHEN readings > 1 AND (loose = 1 OR off IS NULL) THEN 'unproven' ELSE '' END AS judged FROM kpipe_compared AS c)"
+        "  WHEN readings > 1 AND (loose = 1 OR off IS NULL) THEN 'unproven'"
+        f"  WHEN {int(rows.among == 'IN')} = 1 AND loose = 1 AND held = 0 AND written > 0 THEN 'unproven'"  # rows without a topic
+        " ELSE '' END AS judged FROM kpipe_compared AS c)"
         f" SELECT {ENTRY}, judged, readings, latest, written, held, again, doubled FROM kpipe_judged AS j WHERE judged <> ''"
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
-        [pipeline, table] if only is None or not by_topic else [pipeline, table, only],
+        parameters,
     ).fetchall()
     compared = Compared()
     for *values, judged, readings, latest, written, held, again, doubled in found:
