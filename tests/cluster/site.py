@@ -42,8 +42,8 @@ exec cat
 class HostObserver(Observer):
     """An observer in the network of a host.
 
-    Only its clients are: threads of pyarrow and delta-rs that began there would connect to the host's addresses in all later tests
-    of the process.
+    Only its clients are: threads of pyarrow and delta-rs that began there would connect to the host's addresses in all later
+    tests of the process.
     """
 
     def __init__(self, host: Host, brokers: str, topic: str, partitions: int) -> None:
