@@ -60,8 +60,8 @@ def opening(
 ) -> tuple[dict[Part, Holding], int]:
     """Return balance and baseline of a table before the first commit with a key.
 
-    Rows of the ledger that are missing in the table stay in the balance, with their offsets, so that they are reported until
-    they are restored. Where rows of a number do not name their topic, all rows of that number are compared together.
+    Rows of the ledger that are missing in the table stay in the balance, with their offsets: they are reported until they are
+    restored. Where rows of a number do not name their topic, all rows of that number are compared together.
 
     Args:
         found: rows of the table, by partition.
