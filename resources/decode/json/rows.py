@@ -17,7 +17,7 @@ from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
 from resources.duckdb_engine.exact_numbers import whole
 from resources.duckdb_engine.in_memory import castable
 
-__all__ = ["Reject", "check_cases", "load", "row", "unknown", "wire_parts", "wire_value", "wrong"]
+__all__ = ["Reject", "load", "row", "unknown", "wire_parts", "wire_value", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -119,22 +119,6 @@ def unknown(value: Mapping[str, Any], columns: Columns, names: Collection[str]) 
     return {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
 
 
-def check_cases(value: Mapping[str, Any], names: Collection[str], folded: Collection[str]) -> None:
-    """Check that no member of an object differs from one of the names by case only.
-
-    Args:
-        value: the object.
-        names: the names.
-        folded: the names in lower case.
-
-    Raises:
-        Reject: a member does; the text names it.
-    """
-    for name in value:
-        if name not in names and name.lower() in folded:
-            raise _similar(name)
-
-
 def wire_value(value: Any, kind: Scalar, path: str) -> Any:
     """Convert a value to a wire value of a scalar type.
 
@@ -177,11 +161,7 @@ def _check_name(name: str, path: str, taken: bool) -> None:
     if not nameable(name):
         raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'}: not a valid column name")
     if taken:
-        raise _similar(path + name)
-
-
-def _similar(name: str) -> Reject:
-    return Reject(f"member {_short(name)} differs from a column by case only")
+        raise Reject(f"member {_short(path + name)} differs from a column by case only")
 
 
 def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from kpipe.schema.columns import JSON, VARCHAR, Columns, Scalar
 from kpipe.schema.inference import infer
 from resources.decode.block import Decoded, Payloads
 from resources.decode.json.native import GOOD, native_json
-from resources.decode.json.rows import Reject, check_cases, load
+from resources.decode.json.rows import Reject, load
 from resources.decode.paths.leaves import Leaf, leaf_of, path_of, wire_of
 from resources.decode.paths.tree import Trees, picked
 from resources.duckdb_engine import in_memory
@@ -86,8 +86,8 @@ class MappedJsonDecoder:
         compiled = all(isinstance(leaf.kind, Scalar) or is_direct(leaf.kind) for leaf in inner)
         compiled = compiled and all(leaf.kind in (JSON, VARCHAR) for leaf in self._wholes)
         self._trees = Trees([(leaf.name, leaf.kind, leaf.parts) for leaf in inner]) if compiled else None
-        self._members = {str(path_of(item)[0]) for item in mapping.values() if isinstance(item, Member)}
-        self._folded = {name.lower() for name in self._members}
+        members = (str(path_of(item)[0]) for item in mapping.values() if isinstance(item, Member))
+        self._members = {name.lower(): name for name in members}
         trees = zip(self._trees.columns, self._trees.ways, strict=True) if self._trees else ()
         self._natives = [native_json(tree, ways, notes=bool(self._members)) for tree, ways in trees]
         self._whole = native_json(Columns((("v", JSON),))) if self._wholes and compiled else None
@@ -139,7 +139,7 @@ class MappedJsonDecoder:
             table, status = native.decode(payloads)
             good &= status == GOOD
             others = native.new_members(payloads)
-            good &= ~others.similar(self._folded)
+            good &= ~others.similar(self._members)
             inside |= others.inside
             taken.append((np.flatnonzero(status == GOOD), self._trees.leaves(at, table, native)))
         if self._whole is not None:
@@ -228,7 +228,7 @@ class MappedJsonDecoder:
         for at in places:
             try:
                 value = load(payloads[at])
-                check_cases(value, self._members, self._folded)
+                self._check_cases(value)
                 found = {leaf.name: wire_of(value, leaf) for leaf in (*self._leaves, *self._new)}
             except Reject as error:
                 block.rejects.append((start + at, str(error)))
@@ -243,6 +243,12 @@ class MappedJsonDecoder:
         if rows and len(self.columns):
             wire = [pa.array([row[name] for row in rows], wire_type(kind)) for name, kind in self.columns]
             block.parts.append(in_memory.cast(pa.table(wire, names=list(self.columns.names())), self.columns))
+
+    def _check_cases(self, value: Mapping[str, Any]) -> None:
+        for name in value if self._members else ():
+            wanted = self._members.get(name.lower(), name)
+            if name != wanted:
+                raise Reject(f"member {name} differs by case only from {wanted} in select: write the name as records do")
 
     def _lacking(self, found: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
         """Return by column the members that its type lacks, from what `_wire` returns by leaf."""
