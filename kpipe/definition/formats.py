@@ -11,7 +11,7 @@ from kpipe.definition.base import Model
 from kpipe.definition.json_path import parse_path, write_path
 from kpipe.schema.nesting import DEEPEST
 
-__all__ = ["VARIABLE", "Format", "Mapped"]
+__all__ = ["VARIABLE", "Format", "Mapped", "Member"]
 
 #: A temporary value, for `set` and `where` only: not a column of the table.
 VARIABLE = re.compile(r"@[A-Za-z_][A-Za-z0-9_]*")
@@ -80,6 +80,10 @@ class Mapped(Model):
 
     path: Path
     default: Literally
+
+
+class Member(Mapped):
+    """A member of the record that `select` reads by name: a member that differs from it by case only rejects the record."""
 
 
 class Format(Model):

@@ -100,6 +100,12 @@ class Payloads:
         missing = None if self.missing is None else self.missing.slice(start, end - start)
         return Payloads(memoryview(self.text)[first:last], self.bounds[start : end + 1] - first, missing)
 
+    def take(self, places: np.ndarray[Any, Any]) -> Payloads:
+        """Return the payloads at these positions."""
+        some = Payloads.of([self[at] for at in places.tolist()])
+        missing = None if self.missing is None else self.missing.take(pa.array(places))
+        return Payloads(some.text, some.bounds, missing)
+
 
 def filtered(table: pa.Table, stay: np.ndarray[Any, Any]) -> pa.Table:
     """Return the rows of a table for which `stay` is true. A table without columns has no rows: its caller counts them."""

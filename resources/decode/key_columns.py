@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ class KeyedDecoder:
     """Decodes values and keys, each by its own format, into the same columns.
 
     A record without a key has NULL in the key's columns; a key is one row. If key and value contain the same column with
-    different values, the record is a reject: choosing one would lose the other.
+    different values, the record is a reject: choosing one would lose the other. The value and the key of a reject add no columns.
 
     Args:
         value: decoder of values, for some or all columns.
@@ -58,12 +59,22 @@ class KeyedDecoder:
         columns = [self._joined(name, one.column(name), other.column(name), take, records, bad) for name in names]
         table = pa.table(columns, schema=self._schema) if columns else one
         new = values.new_columns.joined(decoded.new_columns)
-        if not bad:
+        if not bad and not (values.rejects and len(decoded.new_columns)):
             return Decoded(table, values.rows, values.kept, values.rejects, new)
         good = ~np.isin(records, list(bad))
         rejected = {index for index, _ in values.rejects}
         rejects = sorted([*values.rejects, *(item for item in bad.items() if item[0] not in rejected)])
-        return Decoded(filtered(table, good), int(good.sum()), records[good].tolist(), rejects, new)
+        if len(new):  # some may be of rejects only
+            return self._without(rejects, payloads, keys)
+        return Decoded(filtered(table, good), int(good.sum()), records[good].tolist(), rejects)
+
+    def _without(self, rejects: Sequence[tuple[int, str]], payloads: Payloads, keys: pa.Array) -> Decoded:
+        """Decode the other records of a block again."""
+        stay = np.setdiff1d(np.arange(len(payloads)), [index for index, _ in rejects])
+        rest = self.decode(payloads.take(stay), keys.take(pa.array(stay)))
+        kept = stay if rest.kept is None else stay[np.asarray(rest.kept, np.int64)]
+        more = [(int(stay[at]), why) for at, why in rest.rejects]
+        return replace(rest, kept=kept.tolist(), rejects=sorted([*rejects, *more]))
 
     def _whole(self, table: pa.Table, rows: int) -> pa.Table:
         """Add columns of NULLs for those that the table lacks."""

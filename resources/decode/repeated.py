@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from resources.decode.block import TooManyRows
 from resources.duckdb_engine.arrow_types import entries
 
-__all__ = ["MOST_BYTES", "MOST_CELLS", "copies", "crowded", "repeated_too_often", "sizes"]
+__all__ = ["MOST_BYTES", "MOST_CELLS", "bytes_copied", "copies", "crowded", "repeated_too_often", "sizes"]
 
 #: Most bytes of all copies of one record's values. A record of 1 MB may have a million items.
 MOST_BYTES = 1 << 26
@@ -62,6 +62,20 @@ def copies(values: pa.Table | pa.StructArray, counts: Counts) -> int:
     return copies(values.slice(0, middle), counts[:middle]) + copies(values.slice(middle), counts[middle:])
 
 
+def bytes_copied(tables: Sequence[pa.Table], counts: Counts) -> Counts:
+    """Return about how many bytes all copies of each row take: 0 for a single copy, and if those of all rows are few.
+
+    Args:
+        tables: the columns that are repeated.
+        counts: for each row the number of copies.
+    """
+    most, found = int(np.max(counts, initial=0)), np.zeros(len(counts), np.int64)
+    if most > 1 and sum(table.nbytes for table in tables) * most > MOST_BYTES:
+        for column in (column for table in tables for column in table.columns):
+            found += sizes(column.combine_chunks())
+    return np.asarray(found * np.where(counts > 1, counts, 0))
+
+
 def sizes(array: pa.Array) -> Counts:
     """Return about how many bytes a copy of each value takes."""
     if pa.types.is_map(array.type):
@@ -78,21 +92,28 @@ def sizes(array: pa.Array) -> Counts:
     return np.full(len(array), 0 if pa.types.is_null(array.type) else -(-array.type.bit_width // 8), np.int64)
 
 
-def crowded(bytes_of_rows: Counts, payloads: Counts) -> dict[int, tuple[int, int]]:
-    """Return the payloads of several rows whose copies take more than `MOST_BYTES`: the number of rows, and their bytes.
+def crowded(
+    bytes_of_rows: Counts, payloads: Counts, counts: Counts | None = None, columns: int = 0
+) -> dict[int, tuple[int, int]]:
+    """Return the payloads of several rows whose copies exceed `MOST_BYTES` or `MOST_CELLS`: the number of rows, and their bytes.
 
     Args:
         bytes_of_rows: bytes that are copied for each row.
         payloads: of each row.
+        counts: number of copies of each row, to which its bytes belong; None: one of each.
+        columns: number of columns and members of a copy, which count as cells; 0: cells have no limit.
 
     Raises:
         TooManyRows: those of the other payloads do together.
     """
-    if bytes_of_rows.sum() <= MOST_BYTES:
+    rows = len(payloads) if counts is None else int(counts.sum())
+    if bytes_of_rows.sum() <= MOST_BYTES and rows * columns <= MOST_CELLS:
         return {}
-    totals, counts = np.bincount(payloads, bytes_of_rows).astype(np.int64), np.bincount(payloads)
-    bad = (totals > MOST_BYTES) & (counts > 1)
-    rest = totals[~bad]
-    if rest.sum() > MOST_BYTES and np.count_nonzero(rest) > 1:
+    totals = np.bincount(payloads, bytes_of_rows).astype(np.int64)
+    copied = np.bincount(payloads, counts).astype(np.int64)
+    shares = np.maximum(totals / MOST_BYTES, copied * columns / MOST_CELLS)  # of the limits
+    bad = (shares > 1) & (copied > 1)
+    rest = shares[~bad]
+    if rest.sum() > 1 and np.count_nonzero(rest) > 1:
         raise TooManyRows
-    return {int(at): (int(counts[at]), int(totals[at])) for at in np.flatnonzero(bad)}
+    return {int(at): (int(copied[at]), int(totals[at])) for at in np.flatnonzero(bad)}

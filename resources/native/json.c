@@ -134,6 +134,9 @@ static int quick(uint64_t digits, int64_t power, double *out) {
 /* Exponents saturate here: far beyond the digits that a payload can have, so that no fraction compensates the exponent. */
 #define MOST_EXPONENT ((int64_t)1 << 56)
 
+/* Integers of more digits go to exact code: Python rejects those of more than 4300. */
+#define MOST_DIGITS 4000
+
 static int real(scan *s, column *c) {
     space(s);
     const char *start = s->p, *p = start, *end = s->end;
@@ -145,6 +148,7 @@ static int real(scan *s, column *c) {
     const char *first = p;
     for (; p < end && *p >= '0' && *p <= '9'; p++) { value = value * 10 + (uint64_t)(*p - '0'); digits++; }
     if (*first == '0' && p - first > 1) return FAIL;
+    if (digits > MOST_DIGITS && (p >= end || (*p != '.' && (*p | 32) != 'e'))) return FAIL;
     if (p < end && *p == '.') {
         const char *point = ++p;
         for (; p < end && *p >= '0' && *p <= '9'; p++) { value = value * 10 + (uint64_t)(*p - '0'); digits++; }
@@ -188,8 +192,7 @@ static int put(scan *s, column *c, const char *from, size_t length) {
     return OK;
 }
 
-/* Copy a number as written. FAIL for values that Python changes: it rejects integers of more than 4300 digits, and reads -0 as
-   0. */
+/* Copy a number as written. FAIL for values that Python changes: it rejects long integers, and reads -0 as 0. */
 static int any_number(scan *s, column *c) {
     const char *p = s->p, *end = s->end, *start = p;
     int negative = p < end && *p == '-', whole = 1;
@@ -213,7 +216,7 @@ static int any_number(scan *s, column *c) {
         if (p == exponent) return FAIL;
         whole = 0;
     }
-    if (whole && ((negative && zero) || digits > 4000)) return FAIL;
+    if (whole && ((negative && zero) || digits > MOST_DIGITS)) return FAIL;
     s->p = p;
     return put(s, c, start, (size_t)(p - start));
 }

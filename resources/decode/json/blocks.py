@@ -11,7 +11,7 @@ from kpipe.schema.nesting import DEEPEST_JSON
 from resources.decode.block import Payloads, count_of
 from resources.native import library
 
-__all__ = ["affordable", "has_constant", "is_utf8", "names_of", "one_line", "one_object_each", "too_deep"]
+__all__ = ["affordable", "has_constant", "has_long_number", "is_utf8", "names_of", "one_line", "one_object_each", "too_deep"]
 
 # Limit of the cells that Arrow's reader may create for members without a column: each name takes one cell in every object of
 # its list or block, even if the object lacks the member. 2^26 cells of 8 bytes are 512 MiB.
@@ -20,6 +20,9 @@ _MOST_CELLS = 1 << 26
 _MOST_NAMES = 1 << 12
 # Constants that Arrow's reader accepts as numbers.
 _CONSTANT = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf)")
+# Python rejects integers of more than 4,300 digits; Arrow's reader accepts them.
+_MOST_DIGITS = 4_000
+_LONG = re.compile(rb"(?<![0-9])[0-9]{%d}" % (_MOST_DIGITS + 1))
 _NAME = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"\s*(:?)')
 # For each byte: 1 opens a list or an object, -1 closes one, 2 begins or ends a string.
 _BRACKETS = np.zeros(256, np.int8)
@@ -105,6 +108,11 @@ def is_utf8(data: bytes) -> bool:
 def has_constant(data: bytes) -> bool:
     """Return whether NaN or an infinity may be a value; a match inside a string costs time only."""
     return (b"NaN" in data or b"Inf" in data) and _CONSTANT.search(data) is not None
+
+
+def has_long_number(payloads: Payloads) -> bool:
+    """Return whether a number may have more digits than Python converts; a match inside a string costs time only."""
+    return bool((np.diff(payloads.bounds) > _MOST_DIGITS).any()) and _LONG.search(payloads.joined) is not None
 
 
 def one_line(payload: bytes) -> bytes:

@@ -21,7 +21,16 @@ from kpipe.schema.columns import Columns, ListOf, Scalar, Struct, Type
 from kpipe.schema.inference import infer, nameable
 from resources.decode.block import Decoded, Payloads
 from resources.decode.growth_guard import Bound
-from resources.decode.json.blocks import affordable, has_constant, is_utf8, names_of, one_line, one_object_each, too_deep
+from resources.decode.json.blocks import (
+    affordable,
+    has_constant,
+    has_long_number,
+    is_utf8,
+    names_of,
+    one_line,
+    one_object_each,
+    too_deep,
+)
 from resources.decode.json.native import LOOK, native_json
 from resources.decode.json.new_members import Judge
 from resources.decode.json.rows import Reject, load, row, unknown
@@ -119,7 +128,7 @@ class JsonDecoder:
         data = payloads.joined
         if not is_utf8(data) or has_constant(data):  # Arrow's reader does not check UTF-8, and accepts NaN
             return None
-        if too_deep(data):
+        if too_deep(data) or has_long_number(payloads):
             return None
         if self._differ(data) or not affordable(data, self._known):
             return self._compiled(payloads, nested=True)

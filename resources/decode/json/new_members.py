@@ -42,6 +42,22 @@ class NewMembers:
     payloads: Numbers
     codes: Numbers
 
+    @property
+    def inside(self) -> Numbers:
+        """Mark the payloads with a member inside a column that the column's type lacks."""
+        found = np.zeros(self.count, np.bool_)
+        found[self.payloads[self.codes < 0]] = True
+        return found
+
+    def similar(self, names: Collection[str]) -> Numbers:
+        """Mark the payloads with a member that is one of these names in lower case."""
+        found = np.zeros(self.count, np.bool_)
+        alike = np.array([name.lower() in names for name in self.names], np.bool_)
+        if alike.any():
+            plain = self.codes >= 0
+            found[self.payloads[plain][alike[self.codes[plain] // _WIDTH]]] = True
+        return found
+
     @cached_property
     def nested(self) -> Numbers:
         """Mark the payloads with a new member that Python has to decode: an object, a list, or a member inside a column."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.definition.formats import VARIABLE, Mapped
+from kpipe.definition.formats import VARIABLE, Mapped, Member
 from kpipe.schema.columns import JSON, VARCHAR, Columns, Scalar
 from kpipe.schema.inference import infer
 from resources.decode.block import Decoded, Payloads
@@ -56,7 +56,8 @@ class MappedJsonDecoder:
 
     A payload becomes a row only if every path has a value or a default, and every value converts to its column's type without
     loss. Members inside a value that the column's type lacks are reported as new. Other members are not decoded, but still
-    parsed: a payload must be one strict JSON object.
+    parsed: a payload must be one strict JSON object. A payload with a member that differs from a `Member` of the mapping by case
+    only is a reject.
 
     Args:
         mapping: column, or @variable, to path.
@@ -85,8 +86,10 @@ class MappedJsonDecoder:
         compiled = all(isinstance(leaf.kind, Scalar) or is_direct(leaf.kind) for leaf in inner)
         compiled = compiled and all(leaf.kind in (JSON, VARCHAR) for leaf in self._wholes)
         self._trees = Trees([(leaf.name, leaf.kind, leaf.parts) for leaf in inner]) if compiled else None
+        members = (str(path_of(item)[0]) for item in mapping.values() if isinstance(item, Member))
+        self._members = {name.lower(): name for name in members}
         trees = zip(self._trees.columns, self._trees.ways, strict=True) if self._trees else ()
-        self._natives = [native_json(tree, ways) for tree, ways in trees]
+        self._natives = [native_json(tree, ways, notes=bool(self._members)) for tree, ways in trees]
         self._whole = native_json(Columns((("v", JSON),))) if self._wholes and compiled else None
         if None in self._natives or not (self._natives or self._whole):
             self._natives, self._whole = [], None
@@ -135,7 +138,9 @@ class MappedJsonDecoder:
             assert native is not None and self._trees is not None
             table, status = native.decode(payloads)
             good &= status == GOOD
-            inside |= native.new_members(payloads).nested
+            others = native.new_members(payloads)
+            good &= ~others.similar(self._members)
+            inside |= others.inside
             taken.append((np.flatnonzero(status == GOOD), self._trees.leaves(at, table, native)))
         if self._whole is not None:
             table, status = self._whole.decode(_wrapped(payloads))
@@ -223,6 +228,7 @@ class MappedJsonDecoder:
         for at in places:
             try:
                 value = load(payloads[at])
+                self._check_cases(value)
                 found = {leaf.name: wire_of(value, leaf) for leaf in (*self._leaves, *self._new)}
             except Reject as error:
                 block.rejects.append((start + at, str(error)))
@@ -237,6 +243,12 @@ class MappedJsonDecoder:
         if rows and len(self.columns):
             wire = [pa.array([row[name] for row in rows], wire_type(kind)) for name, kind in self.columns]
             block.parts.append(in_memory.cast(pa.table(wire, names=list(self.columns.names())), self.columns))
+
+    def _check_cases(self, value: Mapping[str, Any]) -> None:
+        for name in value if self._members else ():
+            wanted = self._members.get(name.lower(), name)
+            if name != wanted:
+                raise Reject(f"member {name} differs by case only from {wanted} in select: write the name as records do")
 
     def _lacking(self, found: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
         """Return by column the members that its type lacks, from what `_wire` returns by leaf."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kpipe.column_growth import names_in
 from kpipe.definition.formats import VARIABLE
 from kpipe.expressions.projection import COORDINATES, Selection
 from kpipe.schema.columns import Columns, Type
@@ -83,6 +84,7 @@ class Selector:
         self._inputs = inputs.without(_COORDINATES.names())
         self._lists = Lists(selection.unnest, inputs) if selection.unnest is not None else None
         self._elements = self._lists.columns if self._lists is not None else Columns()
+        self._width = sum(names_in(kind) for _, kind in (*shape.reads, *inputs, *self._elements))
         #: Names in lower case that expressions read of each row; the list itself is not repeated for its elements.
         self._of_rows = _read_of_rows(selection) if self._lists is not None else frozenset()
         inputs = Columns((*inputs.without(self._elements.names()).items, *self._elements.items))
@@ -113,7 +115,7 @@ class Selector:
             coordinate: of the block's records.
 
         Raises:
-            TooManyRows: values of lookups for several payloads take too much memory together.
+            TooManyRows: values of lookups, or copies of columns for UNNEST, take too much memory for several payloads together.
         """
         new = decoded.new_columns.without(self._assigned)
         if self._outputs is not None:
@@ -129,7 +131,7 @@ class Selector:
         if self._lists is not None:
             rows, elements, bad = self._lists.apart(inputs, payloads)
             table, inputs = _only(table, self._outputs), _only(inputs, self._of_rows)
-            rows, elements = bounded([table, inputs], rows, elements, payloads, bad)
+            rows, elements = bounded([table, inputs], rows, elements, payloads, bad, self._width)
             table, payloads, inputs = table.take(pa.array(rows)), payloads[rows], inputs.take(pa.array(rows))
             count = len(rows)
             for name, array in zip(self._elements.names(), elements, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from kpipe.definition.formats import VARIABLE, Format, Mapped
+from kpipe.definition.formats import VARIABLE, Format, Mapped, Member
 from kpipe.definition.json_path import write_path
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import SchemaConflict
@@ -77,7 +77,7 @@ def shaped(
     only = None if chosen.only is None else {name.lower() for name in chosen.only}
     if only is not None and kind.type == "json" and kind.mapping is None:  # other members are skipped by the decoder
         names = {name.lower(): name for name in (*chosen.wanted, *(chosen.only or ()))}
-        paths = {name: Mapped(path=write_path((name,)), default=None) for name in names.values()}
+        paths = {name: Member(path=write_path((name,)), default=None) for name in names.values()}
         kind = kind.model_copy(update={"mapping": paths})
     mapped = {name.lower() for name in (kind.mapping or ())} if kind.mapping is not None else None
     if mapped is not None and pipeline.key_format is not None:  # the key's columns are unknown until keys are read

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.select import Unnest
 from kpipe.schema.columns import Columns, ListOf, Type
-from resources.decode.repeated import MOST_BYTES, repeated_too_often
+from resources.decode.repeated import MOST_BYTES, MOST_CELLS, bytes_copied, crowded
 from resources.duckdb_engine.expressions import Assigned, Evaluator
 
 __all__ = ["Lists", "bounded"]
@@ -70,6 +70,7 @@ def bounded(
     elements: list[pa.Array],
     payloads: np.ndarray[Any, Any],
     bad: dict[int, str],
+    width: int,
 ) -> tuple[np.ndarray[Any, Any], list[pa.Array]]:
     """Return the rows and elements of payloads whose other columns may be repeated so often; add the others to `bad`.
 
@@ -79,12 +80,14 @@ def bounded(
         elements: the new columns.
         payloads: of each source row.
         bad: payloads with the reasons.
+        width: number of columns and members of a new row.
+
+    Raises:
+        TooManyRows: the copies of several payloads take too much memory together.
     """
-    count = len(payloads)
-    counts = np.bincount(rows, minlength=count)
-    for table in tables:
-        for at in repeated_too_often(table, counts):
-            why = f"UNNEST: {counts[at]:,} rows, each with the record's other columns: over {MOST_BYTES >> 20} MiB in all"
-            bad.setdefault(int(payloads[at]), f"{why}: select only the columns that you need")
+    counts = np.bincount(rows, minlength=len(payloads))
+    for payload, (number, _) in crowded(bytes_copied(tables, counts), payloads, counts, width).items():
+        why = f"UNNEST: {number:,} rows, each with the record's other columns: over {MOST_BYTES >> 20} MiB"
+        bad.setdefault(payload, f"{why} or {MOST_CELLS:,} values in all: select only the columns that you need")
     stay = ~np.isin(payloads[rows], list(bad))
     return (rows, elements) if stay.all() else (rows[stay], [array.filter(pa.array(stay)) for array in elements])

@@ -59,6 +59,24 @@ def test_the_same_as_row_by_row_and_as_written(values: list[bytes]) -> None:
     assert [*(found.kept or range(found.rows))] == [*(alone.kept or range(alone.rows))]
 
 
+@pytest.mark.parametrize("others", [b"", b', "new": [{}]'], ids=["alone", "with a new list"])
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BIGINT"])
+def test_an_integer_of_too_many_digits_is_a_reject_in_every_way_of_decoding(kind: str, others: bytes) -> None:
+    long, real = b"9" * 5000, b"9" * 5000 + b"e-4999"
+    values = [b'{"c": %b%b}' % (item, others) for item in [b"1", long, b"-" + long, b"2"] * 10]
+    decoder = JsonDecoder(Columns.of({"c": kind}))
+    compiled = decoder.decode(Payloads.of(values))
+    decoder._native = None
+    arrow = decoder.decode(Payloads.of(values))
+    for found in (compiled, arrow):
+        assert found.table.column("c").to_pylist() == [1, 2] * 10
+        assert found.rejects == [(at, "a number of too many digits") for at in range(40) if at % 4 in (1, 2)]
+    if kind == "DOUBLE":
+        for reads in (JsonDecoder(Columns.of({"c": kind})), decoder):
+            whole = reads.decode(Payloads.of([b'{"c": %b%b}' % (real, others)] * 20))
+            assert (whole.table.column("c").to_pylist(), list(whole.rejects)) == ([10.0] * 20, [])
+
+
 def test_digits_are_kept() -> None:
     given = b'{"j": {"x":[0.12345678901234567890,1.10]}, "v": 1.10, "d": 0.12345678901234567890}'
     row = JsonDecoder(COLUMNS).decode(Payloads.of([given])).table.to_pylist()[0]

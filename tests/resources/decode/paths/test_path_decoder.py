@@ -283,7 +283,7 @@ _PATHS: dict[str, Any] = {name: {"path": "v", "default": True} for name in _COUN
 def test_true_and_false_are_numbers_where_the_format_says_so(value: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SingleStore's page "Extracting and Converting JSON Values" has it; inside of a document they are what they are."""
     if not compiled:
-        monkeypatch.setattr(json_decoder, "native_json", lambda *_: None)
+        monkeypatch.setattr(json_decoder, "native_json", lambda *_, **__: None)
     mapping = {name: item for name, item in _PATHS.items() if value != '"tr\\u0075e"' or name in ("text", "doc", "inner")}
     columns = Columns(tuple(item for item in _COUNTED if item[0] in mapping))
     mapping = {name: item for name, item in mapping.items() if value != '"true"' or name in ("text", "doc", "inner")}

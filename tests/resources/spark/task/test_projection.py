@@ -315,6 +315,28 @@ def test_select_reports_columns_that_the_table_lacks(staged: Callable[..., Stage
     assert found.new == {"one": "INTEGER", "n": "DOUBLE"}
 
 
+@pytest.mark.parametrize("count", [3, 20])
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("SELECT id, Amount FROM records", "amount"),
+        ("SELECT id FROM records WHERE Lang = 'en'", "lang"),
+        ("SELECT id, upper(GRÖSSE) AS size FROM records", "grösse"),
+    ],
+)
+def test_select_rejects_a_member_that_differs_by_case_only(
+    staged: Callable[..., Staged], query: str, name: str, count: int
+) -> None:
+    """Three records are decoded row by row, twenty by compiled code."""
+    record = {"id": 1, "lang": "en", "amount": 5, "grösse": "s", "Länge": 1, "": 1, "tags": {"Id": 1}}
+    exact = {"id": 2, "Lang": "en", "Amount": 6, "GRÖSSE": "s", "Länge": {"ID": 2}}
+    columns = {"id": "BIGINT", "amount": "BIGINT", "size": "VARCHAR"}
+    found = staged(pipeline(select=query), columns, [record, exact] * count)
+    assert [row["id"] for row in found.rows] == [2] * count
+    assert [(at, stage) for at, stage, _ in found.aside] == [(2 * at, "parse") for at in range(count)]
+    assert {why.partition(" from ")[0] for _, _, why in found.aside} == {f"member {name} differs by case only"}
+
+
 def test_select_reports_members_that_a_copied_column_lacks(staged: Callable[..., Staged]) -> None:
     """Those of inputs that it does not copy are no columns."""
     definition = pipeline(

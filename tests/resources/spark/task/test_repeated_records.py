@@ -18,13 +18,14 @@ from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.decode import repeated, schema_decoder
-from resources.decode.block import Payloads, TooManyRows, in_parts
+from resources.decode.block import Decoded, Payloads, TooManyRows, in_parts
 from resources.decode.csv import decoder as csv
 from resources.decode.factory import decoder, sampled
 from resources.decode.json import divided
 from resources.duckdb_engine.expression_checks import checked_selection
 from resources.kafka.record_block import RecordBlock
 from resources.spark.task import repeated_records
+from resources.spark.task.projection import Selector
 from resources.spark.task.projection_plan import shaped
 from resources.spark.task.range_writer import RangeOutput
 from resources.spark.task.task_spec import JobSpec, TableSpec
@@ -111,6 +112,50 @@ def test_unnest_does_not_copy_the_list_and_bounds_other_columns(tmp_path: Path, 
     assert [row["id"] for row in rows] == [0] * 12 + [2] * 12
     assert [at for at, _ in dead] == [1]
     assert "select only the columns" in dead[0][1]
+
+
+_LINES = "SELECT note, line FROM records, UNNEST(lines) AS line"
+
+
+def _noted(count: int, **members: Any) -> RecordBlock:
+    record = json.dumps({"note": "x" * 300, "lines": ["a"] * 12, **members}).encode()
+    return RecordBlock.of(range(count), [1] * count, [record] * count)
+
+
+def _unnested(folder: Path, held: RecordBlock, **options: Any) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+    table = {"note": "VARCHAR", "line": "VARCHAR"}
+    _, rows, dead = _staged(folder, held, table, select=_LINES, columns={"lines": "VARCHAR[]"}, **options)
+    return rows, dead
+
+
+@pytest.mark.parametrize("limit", ["bytes", "cells"])
+def test_unnest_bounds_the_copies_of_all_rows_of_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    if limit == "bytes":
+        _small(monkeypatch, 5_000)
+    else:
+        monkeypatch.setattr(repeated, "MOST_CELLS", 500)
+    rows, dead = _unnested(tmp_path, _noted(1, orders=[{}] * 50), format={"type": "json", "explode": "orders"})
+    assert (rows, len(dead)) == ([], 1)
+    assert dead[0][1].startswith("UNNEST: 600 rows, each with the record's other columns")
+
+
+@pytest.mark.parametrize("limit", ["bytes", "cells"])
+def test_unnest_of_several_records_is_computed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    if limit == "bytes":
+        _small(monkeypatch, 5_000)
+    else:
+        monkeypatch.setattr(repeated, "MOST_CELLS", 80)
+    apply, blocks = Selector.apply, list[int]()
+
+    def counted(self: Selector, decoded: Decoded, coordinate: Any) -> Decoded:
+        made = apply(self, decoded, coordinate)
+        blocks.append(made.rows)
+        return made
+
+    monkeypatch.setattr(Selector, "apply", counted)
+    rows, dead = _unnested(tmp_path, _noted(50))
+    assert (len(rows), dead) == (600, [])
+    assert blocks == [12] * 50
 
 
 def test_blocks_of_too_many_rows_are_decoded_in_halves() -> None:
