@@ -212,6 +212,18 @@ def test_rows_of_postgresql_and_transactions_that_commit_out_of_order(orders: Po
     assert bench.audit().ok, bench.audit().problems
 
 
+@pytest.mark.parametrize("query", [None, "SELECT * FROM orders"])
+def test_a_column_may_have_the_name_of_an_alias(orders: PostgresTable, tmp_path: Path, query: str | None) -> None:
+    """PostgreSQL takes a bare name for a column first: a composite one replaced the row, another one failed."""
+    orders.run("CREATE TYPE pair AS (a int, b text)", "ALTER TABLE orders ADD q pair, ADD g text")
+    orders.run("INSERT INTO orders (name, q, g) VALUES ('x', (7, 'y'), 'z')")
+    source = orders.source()
+    source["table"]["query"] = query
+    bench = Bench(tmp_path, source=source, files=None)
+    bench.run()
+    assert rows(bench, "id, name, q.a, q.b, g") == [(1, "x", 7, "y", "z")]
+
+
 def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: Path) -> None:
     orders.run("ALTER TABLE orders ADD exact numeric(30, 4)", "ALTER TABLE orders ADD empty numeric(9, 2)")
     orders.run("INSERT INTO orders (price, exact) VALUES (12345678901234567890.123456789, 12345678901234567890.1234)")
