@@ -226,6 +226,9 @@ def test_an_edit_that_makes_another_list_is_named(api: Api, tmp_path: Path, way:
     with pytest.raises(SourceIdentityChanged, match="was replaced") as caught:
         made.run()
     assert "undo a change of source.http" in caught.value.hint
+    made.pipeline = Pipeline.model_validate({**fields, "source": {"http": {**http, "url": f"{api.url}/?sort=id"}}})
+    with pytest.raises(SourceIdentityChanged, match=r"source\.http\.url names another source than was read"):
+        made.run()
     assert rows(made) == [1, 2, 3, 4]
 
 

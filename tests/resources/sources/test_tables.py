@@ -168,6 +168,26 @@ def test_another_column_is_another_source(tmp_path: Path) -> None:
     assert rows(bench) == [1, 2, 3]
 
 
+def test_another_name_is_another_source(tmp_path: Path) -> None:
+    """Even of the same table: all rows were read again."""
+    table = DuckTable(tmp_path)
+    table.run("INSERT INTO orders (id) VALUES (1), (2)")
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    bench.run()
+    source = table.source()
+    source["table"]["name"] = "main.orders"
+    bench.pipeline = Pipeline.model_validate({**bench.pipeline.to_dict(), "source": source})
+    for _ in range(2):
+        with pytest.raises(SourceIdentityChanged, match=r"expected duckdb/orders .*: 3\), found duckdb/main") as caught:
+            bench.run()
+        assert "undo a change of source.table" in caught.value.hint
+    assert rows(bench) == [1, 2]
+    bench.run(on_new_topic="begin", who="test")
+    table.run("INSERT INTO orders (id) VALUES (3)")
+    bench.run()
+    assert rows(bench) == [1, 1, 2, 2, 3]
+
+
 def test_a_value_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     table = DuckTable(tmp_path)
     table.run("ALTER TABLE orders ADD COLUMN n INTEGER DEFAULT 1", "INSERT INTO orders (id) VALUES (1), (2)")
