@@ -271,8 +271,12 @@ def test_objects_are_listed_below_the_path_up_to_its_first_wildcard(
     monkeypatch: pytest.MonkeyPatch, path: str, prefix: str
 ) -> None:
     asked: list[str] = []
-    store = SimpleNamespace(listed=lambda name: asked.append(name) or [])
-    monkeypatch.setattr("resources.sources.files.listing.store_of", lambda _: store)
+
+    def found(name: str) -> list[object]:
+        asked.append(name)
+        return []
+
+    monkeypatch.setattr("resources.sources.files.listing.store_of", lambda _: SimpleNamespace(listed=found))
     assert listed(f"s3://b/{path}", "s3://b/in", 9, StoreAccess(None, "", (), "s3")) == []
     assert asked == [f"s3://b/{prefix}"]
 
