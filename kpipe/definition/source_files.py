@@ -73,6 +73,9 @@ class Files(Model):
         if not parts[-1] or {".", ".."} & {*parts} or not value.isprintable():
             msg = f"{value!r}: expected the names of files, without '.', '..' and control characters"
             raise ValueError(msg)
+        if parts[-1] == "**":
+            msg = f"{value!r}: ** as the last part matches folders only: expected {value}/*"
+            raise ValueError(msg)
         if "://" not in value and "" in parts[1:]:
             msg = f"{value!r}: two slashes in a row match no file: expected one"
             raise ValueError(msg)

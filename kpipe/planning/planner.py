@@ -22,6 +22,8 @@ __all__ = ["Idle", "Limits", "arrivals", "check_source", "disappeared", "lag", "
 _PROBE_OFFSETS = 10_000
 # Fields that change what the positions of a source mean.
 _MEANINGS = {"file": "source.files or format.skip_lines", "table": "source.table.column", "list": "source.http"}
+# Fields that name the table or list, by the noun of a source that has one.
+_ADDRESSES = {"table": "source.table", "list": "source.http.url", "data file": "source.lake"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
 
     Raises:
         TopicGone: a topic that the pattern matched before no longer exists, and no operator has dropped it.
-        SourceIdentityChanged: the topic has another id, or is in another cluster.
+        SourceIdentityChanged: the topic has another id, or is in another cluster; or the source is another table than before.
         OffsetsLost: the next offset of an unfinished lane is below the log start.
         OffsetsBeyondEnd: the next offset of a lane is beyond the end of the log, or a partition is missing.
     """
@@ -110,9 +112,25 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
             " --on-new-topic begin",
         )
     existing = set(present.values())
+    if snapshot.noun in _ADDRESSES and known.isdisjoint(existing):
+        _check_address(ledger, snapshot)
     for source in ledger.sources():
         if source.topic in existing:
             _check_partition(ledger, source, snapshot.partitions.get(source), snapshot.noun)
+
+
+def _check_address(ledger: Ledger, snapshot: TopicSnapshot) -> None:
+    """Check that a source of one table or list did not become another one, which may have the same rows by another name."""
+    read = next((lane for source in ledger.sources() for lane in ledger.of(source) if not lane.finished), None)
+    if read is None or not snapshot.partitions:
+        return
+    field = _ADDRESSES[snapshot.noun]
+    raise SourceIdentityChanged(
+        f"pipeline {ledger.pipeline}: {field} names another source than was read: expected {read.source.topic}"
+        f" (next offset in the ledger: {read.next}), found {snapshot.topics()[0]}",
+        f"undo a change of {field}: another spelling of a name is another source, too; to read the new one from its start and"
+        f" keep the rows: kpipe run {ledger.pipeline} --on-new-topic begin",
+    )
 
 
 def _check_gone(ledger: Ledger, topic: TopicId, snapshot: TopicSnapshot) -> None:

@@ -6,6 +6,7 @@ A range contains the lines that begin in it, so ranges can be cut at any byte an
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,11 +25,15 @@ __all__ = ["check_text", "first_lines", "inspected", "read_lines"]
 HEAD = 64 << 10
 _CHUNK = 4 << 20
 _BOM = b"\xef\xbb\xbf"
-#: First bytes of files that are not lines of UTF-8 text.
+#: First bytes of files that are not lines of UTF-8 text, as regular expressions. Text may begin with the same letters (ORCL,…):
+#: these need more of their format, such as a control character that lines do not have.
+_CONTROL = rb"(?s:.*?)[\x00-\x08\x0e-\x1a\x1c-\x1f]"
 _OTHERS = {
-    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "ZIP",
-    b"PAR1": "Parquet", b"Obj\x01": "Avro", b"ORC": "ORC", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
+    rb"\x1f\x8b": "gzip", rb"\x28\xb5\x2f\xfd": "Zstandard", rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)": "bzip2",
+    rb"\xfd7zXZ": "xz", rb"PK\x03\x04": "ZIP", rb"PAR1" + _CONTROL: "Parquet", rb"Obj\x01": "Avro",
+    rb"ORC" + _CONTROL: "ORC", rb"\xff\xfe|\xfe\xff": "UTF-16",
 }  # fmt: skip
+_SIGNATURE = 1 << 10  # bytes that show a format
 
 
 def inspected(name: str, content: Content, skip: int, growing: bool) -> Split | None:
@@ -160,8 +165,8 @@ def check_text(name: str, content: Content) -> None:
     Raises:
         ReadFailed: it does; the message names the format.
     """
-    head = content.read(0, min(content.facts.size, 8))
-    other = next((form for first, form in _OTHERS.items() if head.startswith(first)), None)
+    head = content.read(0, min(content.facts.size, _SIGNATURE))
+    other = next((form for first, form in _OTHERS.items() if re.match(first, head)), None)
     if other is not None:
         hint = "set source.files.type: parquet" if other == "Parquet" else "convert it, or narrow source.files.path"
         raise ReadFailed(f"file {name}: expected lines of UTF-8 text, found {other}", hint)

@@ -19,7 +19,7 @@ def regex(path: str) -> str:
     """Return the regular expression of the names that match a path with wildcards.
 
     `*` and `?` match within a name, `[...]` one character, `**` as a whole part any number of folders. As in a shell, a wildcard
-    does not match a dot at the beginning of a name.
+    does not match a dot at the beginning of a name, nor an empty name.
     """
     scheme, slashes, rest = path.rpartition("://")
     parts = [r"(?:(?!\.)[^/]+/)*" if part == "**" else _part(part) + "/" for part in rest.split("/")]
@@ -27,8 +27,8 @@ def regex(path: str) -> str:
 
 
 def _part(part: str) -> str:
-    hidden = r"(?!\.)" if part[:1] in ("*", "?", "[") else ""
-    made, at = hidden, 0
+    first = r"(?=[^./])" if part[:1] in ("*", "?", "[") else ""  # not empty: a store has objects such as `in/`, for a folder
+    made, at = first, 0
     while at < len(part):
         sign, close = part[at], part.find("]", at + 2)
         if sign == "[" and close > 0:
@@ -56,7 +56,7 @@ def listed(path: str, root: str, most: int, access: StoreAccess | None) -> list[
     """
     wanted, found = re.compile(regex(path)), list[tuple[str, Facts]]()
     try:
-        for name, facts in _objects(root, access) if access is not None else _files(root, _depth(path, root)):
+        for name, facts in _objects(path, access) if access is not None else _files(root, _depth(path, root)):
             if not wanted.match(name):
                 continue
             if "..." in name:
@@ -77,8 +77,9 @@ def listed(path: str, root: str, most: int, access: StoreAccess | None) -> list[
     return sorted(found)
 
 
-def _objects(root: str, access: StoreAccess) -> Iterator[tuple[str, Facts]]:
-    for item in store_of(access).listed(f"{root}/"):
+def _objects(path: str, access: StoreAccess) -> Iterator[tuple[str, Facts]]:
+    """Yield the objects whose names begin as the path does before its first wildcard."""
+    for item in store_of(access).listed(re.split(r"[*?\[]", path, maxsplit=1)[0]):
         yield item.uri, Facts(item.size, item.tag.strip('"'))
 
 

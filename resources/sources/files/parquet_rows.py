@@ -26,12 +26,16 @@ _TAIL = 64 << 10
 
 
 def inspect_rows(name: str, content: Content) -> Split | None:
-    """Return the split of a file; None: it has no rows. Its identity is a hash of its size and its last 64 KiB, the footer.
+    """Return the split of a file; None: it has no rows, or no bytes, as the markers of folders and jobs.
+
+    Its identity is a hash of its size and its last 64 KiB, the footer.
 
     Raises:
         ReadFailed: it is not a Parquet file.
     """
     size = content.facts.size
+    if not size:
+        return None
     with _opened(name, content) as file:
         rows = file.metadata.num_rows
     tail = content.read(max(0, size - _TAIL), size)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -140,31 +140,50 @@ class _Walk:
     # -- positions by a column
 
     def _since(self, value: int) -> tuple[Page, list[int]]:
-        """Return a page of records whose column has this value or a higher one, and these values."""
+        """Return a page of records whose column has this value or a higher one, and these values.
+
+        The parameter names each position: without it, a server may return its newest records. `after` cannot name the value 0, as
+        many servers refuse -1: its record is looked for in the page that `url` alone returns.
+        """
         http = self._http
-        bound = self._pages.with_parameter(str(http.from_ or http.after), value if http.from_ else value - 1)
-        url = bound if value else http.url
-        page, found, last = self._get(url), list[int](), value - 1
-        for record in page.values:
-            at = record.get(str(http.column))
+        if http.after is None:
+            return self._ordered(self._get(self._pages.with_parameter(str(http.from_), value)), value)
+        if value == 0:
+            page = self._get(http.url)
+            zeros = [at for at, found in enumerate(self._values(page)) if found == 0]
+            if zeros:
+                return self._ordered(Page([page.texts[at] for at in zeros], [page.values[at] for at in zeros]), 0)
+        least = max(value, 1)
+        return self._ordered(self._get(self._pages.with_parameter(http.after, least - 1)), least)
+
+    def _values(self, page: Page) -> list[int]:
+        """Return the values of the column."""
+        values = [record.get(str(self._http.column)) for record in page.values]
+        for at in values:
             if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < _LARGEST:
                 raise self._failed(
-                    f"member {http.column}: expected an integer from 0, found {_shown(at)}", "change source.http.column"
+                    f"member {self._http.column}: expected an integer from 0, found {_shown(at)}", "change source.http.column"
                 )
+        return cast("list[int]", values)
+
+    def _ordered(self, page: Page, least: int) -> tuple[Page, list[int]]:
+        """Return a page, and the values of the column, after checking that they begin at `least` or later and increase."""
+        http, last, values = self._http, least - 1, self._values(page)
+        for at in values:
             if at <= last:
                 raise self._failed(
                     f"member {http.column}: expected {last + 1} or more, found {at}: the server does not return records in the"
                     f" order of {http.column} from the value that {http.from_ or http.after} names",
                     "check the parameter, and request ascending order in source.http.url",
                 )
-            found.append(at)
             last = at
-        return page, found
+        return page, values
 
     def end_of_column(self, known: int) -> int:
         """Return the value after the highest one. Searches upward in steps that double, then halves the rest.
 
-        A page contains the values of all its records, so the end of a list that fits in a page takes two requests.
+        A page contains the values of all its records, so the end of a list that fits in a page takes two requests; with `after`,
+        one more.
         """
         end, at, above, step = known, known, _LARGEST, 1
         while at < _LARGEST:

@@ -166,8 +166,9 @@ class _Table:
         # Without a query, the condition is inside, where it finds the index in each version of PostgreSQL.
         given = self._given_rows
         rows = f"SELECT {self._listed()} FROM {given} WHERE {self._column} >= $1::bigint AND {self._column} < $2::bigint"
+        # A column may have the name of the alias: q alone would be the column, q.* is the row.
         self._session.execute(
-            f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q)::text FROM ({rows}) AS q"
+            f"DECLARE kpipe_rows NO SCROLL CURSOR FOR SELECT q.{self._column}::bigint, row_to_json(q.*)::text FROM ({rows}) AS q"
             f" ORDER BY q.{self._column}",
             [span.start, span.end],
         )

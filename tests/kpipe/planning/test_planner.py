@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from kpipe.ledger.ledger import READ, SKIPPED, Conflict, Lane, LaneChange, Ledge
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, arrivals, check_source, lag, losses, plan
 from kpipe.testing.topics import FakeTopics
-from kpipe.topics import PartitionState, TopicSnapshot
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from tests.cases import each_case
 
 
@@ -281,6 +282,19 @@ def test_another_cluster_with_the_same_contents_is_refused() -> None:
     topics.fail_over("cluster-2")
     with pytest.raises(SourceIdentityChanged, match="belong to a different cluster: expected cluster-1, found cluster-2"):
         check_source(ledger, topics.snapshot())
+
+
+@each_case("noun", ["table", "list", "data file"])
+def test_another_table_than_the_one_that_was_begun_is_refused_until_it_is_begun(noun: str) -> None:
+    old, new, more = (PartitionId(TopicId("shop", "1", name), 0) for name in ("a/orders", "a/main.orders", "a/new"))
+    ledger = Ledger("tweets").after(transitions.begin(old, 4, 0, None))
+    snapshot = TopicSnapshot({new: PartitionState(0, 9, 9), more: PartitionState(0, 2, 2)}, "^a/(main|new)", noun)
+    with pytest.raises(SourceIdentityChanged, match=r"expected a/orders \(next offset .*: 4\), found a/main.orders"):
+        check_source(ledger, snapshot)
+    check_source(Ledger("tweets"), snapshot)
+    check_source(ledger, TopicSnapshot({}, "^a/(main|new)", noun))
+    check_source(ledger.after(transitions.begin(new, 0, 0, None)), snapshot)
+    check_source(ledger, replace(snapshot, noun="file"))  # new files appear under any name
 
 
 def test_arrivals_are_the_partitions_that_the_ledger_does_not_know() -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import pickle
 import random
+import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from kpipe.definition.source import Files
 from kpipe.errors import ReadFailed
 from kpipe.offsets import Range
+from resources.object_store.config import StoreAccess
 from resources.sources.connector import Split
 from resources.sources.files.connector import FileConnector
+from resources.sources.files.listing import listed, regex
 
 
 def connector(folder: Path, pattern: str = "*", skip: int = 0, **options: object) -> FileConnector:
@@ -32,6 +41,12 @@ def records(source: FileConnector, split: Split, span: Range | None = None) -> l
     for block in source.read(split.name, split.identity, span or Range(0, split.end)):
         found += zip(block.offsets, [value or b"" for value in block.values], strict=True)
     return found
+
+
+def written(write: Callable[..., object], rows: int = 5, **options: object) -> bytes:
+    sink = pa.BufferOutputStream()
+    write(pa.table({"id": pa.array(range(rows), pa.int64()), "name": pa.array(["x"] * rows, pa.string())}), sink, **options)
+    return bytes(sink.getvalue())
 
 
 def test_a_record_is_a_line_at_the_offset_of_its_first_byte(tmp_path: Path) -> None:
@@ -160,13 +175,32 @@ def test_a_copy_in_another_process_reads_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "format"),
-    [(gzip.compress(b"x\n", mtime=0), "gzip"), (b"PAR1....", "Parquet"), ("x\n".encode("utf-16"), "UTF-16")],
-    ids=["gzip", "parquet", "utf-16"],
+    [
+        (gzip.compress(b"x\n", mtime=0), "gzip"),
+        (bz2.compress(b"x\n"), "bzip2"),
+        (bz2.compress(b""), "bzip2"),
+        (written(pq.write_table), "Parquet"),
+        (written(pq.write_table, 0), "Parquet"),
+        (written(orc.write_table), "ORC"),
+        (written(orc.write_table, compression="zstd"), "ORC"),
+        (written(orc.write_table, 0), "ORC"),
+        ("x\n".encode("utf-16"), "UTF-16"),
+    ],
+    ids=["gzip", "bzip2", "bzip2-empty", "parquet", "parquet-empty", "orc", "orc-zstd", "orc-empty", "utf-16"],
 )
 def test_other_formats_are_refused_by_name(tmp_path: Path, content: bytes, format: str) -> None:
     (tmp_path / "a.gz").write_bytes(content)
     with pytest.raises(ReadFailed, match=rf"a\.gz: expected lines of UTF-8 text, found {format}"):
         connector(tmp_path).splits()
+
+
+@pytest.mark.parametrize(
+    "line", ["ORCL,2026-01-02,101.5", "ORC", "PAR1-77,\u00fc", "PAR1", "BZh9,1", "BZh", "PK,1", "Obj,1", "ORC\t\x1b[1mbold"]
+)
+def test_text_that_begins_with_the_letters_of_another_format_is_read(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a").write_bytes(line.encode() + b"\nx\n")
+    source = connector(tmp_path)
+    assert records(source, only(source))[0] == (0, line.encode())
 
 
 @pytest.mark.parametrize("name", [b"line\nbreak", b"not-\xff-utf8", b"bell\x07"])
@@ -213,6 +247,46 @@ def test_wildcards(tmp_path: Path, pattern: str, found: list[str]) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x\n")
     assert [split.name for split in connector(tmp_path, pattern).splits()] == [f"{tmp_path}/{name}" for name in found]
+
+
+def test_a_path_that_matches_folders_only_is_refused(tmp_path: Path) -> None:
+    """It matched no file, and the run ended well."""
+    for path in (f"{tmp_path}/**", "s3://bucket/in/**"):
+        with pytest.raises(ValueError, match=r"\*\* as the last part matches folders only: expected .*/\*\*/\*"):
+            Files.model_validate({"path": path})
+
+
+def test_a_wildcard_matches_no_empty_name() -> None:
+    """An object whose name ends with a slash is the marker of a folder."""
+    for pattern in ("s3://b/in/*", "s3://b/in/**/*"):
+        assert not re.match(regex(pattern), "s3://b/in/")
+    assert re.match(regex("s3://b/in/**/*"), "s3://b/in/a") and re.match(regex("s3://b/in/a*"), "s3://b/in/a")
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [("in/2026-*/a*.csv", "in/2026-"), ("in/**/*", "in/"), ("in/[ab]/c", "in/"), ("in/a?", "in/a"), ("in/a.csv", "in/a.csv")],
+)
+def test_objects_are_listed_below_the_path_up_to_its_first_wildcard(
+    monkeypatch: pytest.MonkeyPatch, path: str, prefix: str
+) -> None:
+    asked: list[str] = []
+
+    def found(name: str) -> list[object]:
+        asked.append(name)
+        return []
+
+    monkeypatch.setattr("resources.sources.files.listing.store_of", lambda _: SimpleNamespace(listed=found))
+    assert listed(f"s3://b/{path}", "s3://b/in", 9, StoreAccess(None, "", (), "s3")) == []
+    assert asked == [f"s3://b/{prefix}"]
+
+
+def test_an_empty_file_of_parquet_has_no_rows_yet(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    source = connector(tmp_path, type="parquet")
+    assert list(source.splits()) == []
+    (tmp_path / "_SUCCESS").write_bytes(written(pq.write_table))
+    assert only(source).end == 5
 
 
 def test_more_files_than_allowed_are_refused(tmp_path: Path) -> None:

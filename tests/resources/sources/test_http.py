@@ -44,7 +44,8 @@ class Api:
     Attributes:
         records: the list.
         asked: paths of all requests.
-        fault: in place of the page: a status, or `redirect`, `huge`, `text`, `nested`, `elsewhere`, `circle`, `ignores`.
+        fault: in place of the page: a status, or `redirect`, `huge`, `text`, `nested`, `elsewhere`, `circle`, `ignores`;
+            `newest`, `newest first`: the last page, for a request without a position.
         wanted: what a header must be, as `(name, value)`.
         named: returns more members of a page for the URL of the next one.
     """
@@ -102,6 +103,8 @@ class Api:
     def page(self, given: dict[str, str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         if self.fault == "ignores":
             return self.records[:_SIZE], {}
+        if self.fault.startswith("newest") and not {"after", "from"} & given.keys():
+            return self.records[-_SIZE:][:: -1 if self.fault == "newest first" else 1], {}
         if "after" in given or "from" in given:
             least = int(given["from"]) if "from" in given else int(given["after"]) + 1
             return [record for record in self.records if record["id"] >= least][:_SIZE], {}
@@ -185,6 +188,20 @@ def test_two_runs_at_once_read_each_record_once(api: Api, tmp_path: Path) -> Non
     assert made.audit().ok
 
 
+@pytest.mark.parametrize("fault", ["newest", "newest first"])
+@pytest.mark.parametrize("way", ["after", "from"])
+def test_a_server_that_returns_its_newest_records_without_a_position_is_read_from_the_first_on(
+    api: Api, tmp_path: Path, way: str, fault: str
+) -> None:
+    """Only these were read, and the earlier ones counted as gaps."""
+    api.fault = fault
+    add(api, *range(1, 11))
+    made = bench(tmp_path, api, way, max_batch_rows=4)
+    made.run()
+    assert rows(made) == list(range(1, 11))
+    assert made.audit().ok, made.audit().problems
+
+
 def test_values_far_apart_take_few_requests(api: Api, tmp_path: Path) -> None:
     made = bench(tmp_path, api, "after", max_batch_rows=1 << 61)
     add(api, 5, 1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_900, 1_800_000_000_000_000)
@@ -209,6 +226,9 @@ def test_an_edit_that_makes_another_list_is_named(api: Api, tmp_path: Path, way:
     with pytest.raises(SourceIdentityChanged, match="was replaced") as caught:
         made.run()
     assert "undo a change of source.http" in caught.value.hint
+    made.pipeline = Pipeline.model_validate({**fields, "source": {"http": {**http, "url": f"{api.url}/?sort=id"}}})
+    with pytest.raises(SourceIdentityChanged, match=r"source\.http\.url names another source than was read"):
+        made.run()
     assert rows(made) == [1, 2, 3, 4]
 
 
@@ -326,6 +346,7 @@ def test_a_server_that_misbehaves_is_named(
     [
         ({"id": "7"}, {"column": "id"}, "expected an integer from 0, found str"),
         ({"id": True}, {"column": "id"}, "expected an integer from 0, found True"),
+        ({"id": -1}, {"column": "id"}, "expected an integer from 0, found -1"),
         ({"id": 1}, {"column": "missing"}, "expected an integer from 0, found nothing"),
     ],
 )

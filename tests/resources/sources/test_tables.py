@@ -168,6 +168,26 @@ def test_another_column_is_another_source(tmp_path: Path) -> None:
     assert rows(bench) == [1, 2, 3]
 
 
+def test_another_name_is_another_source(tmp_path: Path) -> None:
+    """Even of the same table: all rows were read again."""
+    table = DuckTable(tmp_path)
+    table.run("INSERT INTO orders (id) VALUES (1), (2)")
+    bench = Bench(tmp_path, source=table.source(), files=None)
+    bench.run()
+    source = table.source()
+    source["table"]["name"] = "main.orders"
+    bench.pipeline = Pipeline.model_validate({**bench.pipeline.to_dict(), "source": source})
+    for _ in range(2):
+        with pytest.raises(SourceIdentityChanged, match=r"expected duckdb/orders .*: 3\), found duckdb/main") as caught:
+            bench.run()
+        assert "undo a change of source.table" in caught.value.hint
+    assert rows(bench) == [1, 2]
+    bench.run(on_new_topic="begin", who="test")
+    table.run("INSERT INTO orders (id) VALUES (3)")
+    bench.run()
+    assert rows(bench) == [1, 1, 2, 2, 3]
+
+
 def test_a_value_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     table = DuckTable(tmp_path)
     table.run("ALTER TABLE orders ADD COLUMN n INTEGER DEFAULT 1", "INSERT INTO orders (id) VALUES (1), (2)")
@@ -210,6 +230,18 @@ def test_rows_of_postgresql_and_transactions_that_commit_out_of_order(orders: Po
     bench.run()
     assert rows(bench, "max(id)") == [8]
     assert bench.audit().ok, bench.audit().problems
+
+
+@pytest.mark.parametrize("query", [None, "SELECT * FROM orders"])
+def test_a_column_may_have_the_name_of_an_alias(orders: PostgresTable, tmp_path: Path, query: str | None) -> None:
+    """PostgreSQL takes a bare name for a column first: a composite one replaced the row, another one failed."""
+    orders.run("CREATE TYPE pair AS (a int, b text)", "ALTER TABLE orders ADD q pair, ADD g text")
+    orders.run("INSERT INTO orders (name, q, g) VALUES ('x', (7, 'y'), 'z')")
+    source = orders.source()
+    source["table"]["query"] = query
+    bench = Bench(tmp_path, source=source, files=None)
+    bench.run()
+    assert rows(bench, "id, name, q.a, q.b, g") == [(1, "x", 7, "y", "z")]
 
 
 def test_numbers_of_postgresql_keep_all_digits(orders: PostgresTable, tmp_path: Path) -> None:
