@@ -120,8 +120,12 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
 
 
 def _check_address(ledger: Ledger, snapshot: TopicSnapshot) -> None:
-    """Check that a source of one table or list did not become another one, which may have the same rows by another name."""
-    read = next((lane for source in ledger.sources() for lane in ledger.of(source) if not lane.finished), None)
+    """Check that a source of one table or list did not become another one, which may have the same rows by another name.
+
+    Files of the same table were replaced, and an operator has decided: see `_check_gone`.
+    """
+    others = (source for source in ledger.sources() if not snapshot.means(source.topic.name))
+    read = next((lane for source in others for lane in ledger.of(source) if not lane.finished), None)
     if read is None or not snapshot.partitions:
         return
     field = _ADDRESSES[snapshot.noun]

@@ -242,6 +242,15 @@ class Counting(ExchangedRows):
                 place.delete_row(0, 7)
             assert not proof(destination).ok
 
+    def test_rows_without_a_topic_of_a_pipeline_that_names_it_later(self, place: Place) -> None:
+        """Both pipelines have written rows without a topic, at the same offsets."""
+        destination, two, other = loaded(place, {0: 10}), place.open("other"), TopicId(TOPIC.cluster, "topic-id-2", "more")
+        two.commit(begin("other", (0,), topic=other))
+        two.commit(replace(batch(place, two.ledger()[1], {0: 5}, topic=other), pipeline="other"))
+        with_topic(destination, place, TOPIC, 12)
+        for found in (proof(destination), proof(two)):
+            assert found.ok and not (place.fingerprints and found.unproven), (found.problems, found.unproven)
+
     def test_rows_that_land_before_the_ledger(self, place: Place) -> None:
         """Test `delivery: at_least_once`: rows committed without their offsets may be read again; each read is counted."""
         destination = begun(place)

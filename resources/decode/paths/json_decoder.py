@@ -245,9 +245,10 @@ class MappedJsonDecoder:
             block.parts.append(in_memory.cast(pa.table(wire, names=list(self.columns.names())), self.columns))
 
     def _check_cases(self, value: Mapping[str, Any]) -> None:
+        """Check that a name in `select` does not miss a member that differs by case only. A member of that very name is meant."""
         for name in value if self._members else ():
             wanted = self._members.get(name.lower(), name)
-            if name != wanted:
+            if name != wanted and wanted not in value:
                 raise Reject(f"member {name} differs by case only from {wanted} in select: write the name as records do")
 
     def _lacking(self, found: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

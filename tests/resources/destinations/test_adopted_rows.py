@@ -18,6 +18,7 @@ from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LaneChange
 from kpipe.ledger.transitions import adopt
 from kpipe.provenance.explain import ROW, explain
+from kpipe.topics import TopicId
 from resources.testing.counting import with_topic
 from resources.testing.keyed import RULES, Write, commit_of
 from resources.testing.place import TOPIC, Place, batch, begin, source
@@ -92,6 +93,19 @@ def test_rows_of_the_only_adopted_topic_may_lack_its_name(place: Place) -> None:
     assert proof(destination).ok
     with_topic(destination, place, TOPIC, 10)
     assert proof(destination).ok, proof(destination).problems
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_of_another_topic_that_name_none_are_not_the_other_loaders(place: Place, keyed: bool) -> None:
+    destination, other = adopted(place, {0: 5}), TopicId(TOPIC.cluster, "topic-id-2", "more")
+    with_topic(destination, place, TOPIC, 8)
+    two = place.open("other")
+    two.commit(begin("other", (0,), topic=other))
+    two.commit(replace(batch(place, two.ledger()[1], {0: 3}, topic=other), pipeline="other"))
+    if keyed:
+        destination = place.open("tweets", rule=RULES["replace"])
+        destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 8, 77, "x")], RULES["replace"]))
+    assert proof(destination).ok and proof(two).ok, (proof(destination).problems, proof(two).problems)
 
 
 def test_rows_of_other_partitions_are_counted(place: Place) -> None:

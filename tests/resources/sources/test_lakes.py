@@ -15,6 +15,7 @@ import pytest
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, ReadFailed, TopicGone
 from kpipe.failpoints import POINTS
+from kpipe.planning.seek import forget
 from kpipe.sql.parser import read
 from kpipe.sql.renderer import to_sql
 from resources.sources.open_source import check_connector, connector_of
@@ -172,6 +173,23 @@ def test_a_snapshot_that_removes_or_replaces_rows_is_refused_by_name(lake: Any, 
     assert any(name in caught.value.what for name in before)
     assert "a snapshot has deleted or replaced rows (" in caught.value.hint
     assert rows(made) == [1, 2, 3]
+
+
+def test_an_operator_continues_after_all_files_were_replaced(lake: Any, run: Any) -> None:
+    """DROP ORPHAN PARTITIONS after a compaction: the rows in new files are read again."""
+    lake.append(_rows(1, 2))
+    lake.append(_rows(3))
+    made = run()
+    made.run()
+    lake.compact()
+    survey = made.ingest().survey
+    survey.forgetting = True
+    snapshot, ledger = survey.look()
+    for decision in forget(ledger, snapshot, None):
+        survey.decide(decision.kind, decision.changes, decision.note, decision.steps)
+    made.run()
+    assert rows(made) == [1, 1, 2, 2, 3, 3]
+    assert made.audit().ok, made.audit().problems
 
 
 def test_what_was_removed_before_the_first_run_is_not_read(lake: Any, run: Any) -> None:

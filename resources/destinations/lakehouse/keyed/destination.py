@@ -26,6 +26,7 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.live_files import Deleting
 from resources.destinations.lakehouse.table_format import State, Written, is_keyed
 from resources.destinations.sql.column_matching import spelled, unkeyed
+from resources.destinations.sql.ledger.adopted import is_alone
 from resources.destinations.sql.ledger.opening_balance import opening
 from resources.destinations.sql.ledger.row_balance import named
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
@@ -132,7 +133,8 @@ class KeyedLakes(LakeDestination):
         writers = list(records.read_all(self.lake.ledger, state.pointer, self.describe()))
         rows, sums = balance.written(commit_log.items(self.lake.ledger, other) for other in writers)
         placed = {"_kafka_partition", "_kafka_offset"} <= {*state.columns.names()}
-        others = session.foreign(adopted([other.ledger for other in writers])) if placed else {}
+        before = adopted([other.ledger for other in writers])
+        others = session.foreign(before, is_alone(before, rows)) if placed else {}
         exact = placed and not session.has_unplaced()
         held, baseline = opening(found, rows, "_kafka_partition" in state.columns, sums if exact else {}, others)
         return balance.moved((), held), baseline

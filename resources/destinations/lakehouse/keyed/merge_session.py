@@ -140,9 +140,9 @@ class MergeSession:
         ).fetchall()
         return [(topic, number, Holding(rows, int(offsets))) for topic, number, rows, offsets in found]
 
-    def foreign(self, adopted: Adopted) -> Mapping[Part, Holding]:
-        """Return the rows at offsets that another loader has read."""
-        return foreign(self.connection, _PLACES, True, adopted) if self._index is not None else {}
+    def foreign(self, adopted: Adopted, alone: bool) -> Mapping[Part, Holding]:
+        """Return the rows at offsets that another loader has read; see `foreign`."""
+        return foreign(self.connection, _PLACES, True, adopted, alone) if self._index is not None else {}
 
     def has_unplaced(self) -> bool:
         """Return whether rows of a partition have no offset."""

@@ -3,16 +3,18 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from kpipe.ledger.ledger import ADOPTED
-from kpipe.topics import Part
+from collections.abc import Mapping
+
+from kpipe.ledger.ledger import ADOPTED, Ledger
+from kpipe.topics import Part, in_order
 from kpipe.verification.recount import Adopted, Holding, adopted
-from resources.destinations.sql.ledger.ledger_table import read
+from resources.destinations.sql.ledger.ledger_table import lanes
 from resources.destinations.sql.ledger.multi_table import WRITTEN
 from resources.destinations.sql.ledger.row_balance import TOPIC, named
 from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["adopted_offsets", "foreign"]
+__all__ = ["adopted_offsets", "foreign", "is_alone"]
 
 
 def adopted_offsets(connection: Connection, dialect: Dialect, pipeline: str, table: str) -> Adopted:
@@ -35,19 +37,32 @@ def adopted_offsets(connection: Connection, dialect: Dialect, pipeline: str, tab
     writers = sorted({pipeline, *(name for (name,) in rows)})
     if not {name for (name,) in takers} & {*writers}:
         return {}
-    return adopted(read(connection, name)[1] for name in writers)
+    # Without the ledgers' checksums: in a transaction of READ COMMITTED, their rows may be of a later commit than the lanes.
+    return adopted(Ledger(name, lanes=lanes(connection, name)) for name in writers)
 
 
-def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Adopted) -> dict[Part, Holding]:
+def is_alone(adopted: Adopted, written: Mapping[Part, int]) -> bool:
+    """Return whether rows without a topic can only be of the one adopted topic.
+
+    Args:
+        adopted: see `adopted_offsets`.
+        written: rows of the ledgers by topic and partition.
+    """
+    topics = {topic for topic, _ in adopted}
+    return len(topics) == 1 and all(in_order(name)[0] in topics for name, rows in written.items() if rows)
+
+
+def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Adopted, alone: bool) -> dict[Part, Holding]:
     """Count rows at offsets that another loader has read, by partition.
 
-    Rows without a topic are those of the only topic. They are not counted where several topics were adopted.
+    Rows without a topic count if they can only be of the adopted topic, or if no row can name one and one topic was adopted.
 
     Args:
         connection: for reading.
         relation: with the rows, as SQL.
         has_topics: whether it has the column `_kafka_topic`.
         adopted: see `adopted_offsets`.
+        alone: see `is_alone`.
     """
     topics = sorted({topic for topic, _ in adopted})
     if not topics or (len(topics) > 1 and not has_topics):
@@ -56,7 +71,7 @@ def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Ad
         f"SELECT {topics.index(key[0])} AS source, {key[1]} AS number, {end} AS ends" for key, end in sorted(adopted.items())
     ]
     cases = " ".join(f"WHEN ${at} THEN {at - 1}" for at in range(1, len(topics) + 1))
-    topic = f"t.{TOPIC}" if len(topics) > 1 else f"coalesce(t.{TOPIC}, $1)"
+    topic = f"coalesce(t.{TOPIC}, $1)" if alone else f"t.{TOPIC}"
     source = f"CASE {topic} {cases} ELSE -1 END" if has_topics else "0"
     rows = connection.execute(
         f"SELECT {f't.{TOPIC}' if has_topics else 'NULL'}, t._kafka_partition, count(*), sum(t._kafka_offset)"

@@ -30,7 +30,7 @@ def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
     row = connection.execute(
         f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
     ).fetchone()
-    found = _lanes(connection, pipeline)
+    found = lanes(connection, pipeline)
     if row is None:
         if found:
             raise unregistered(pipeline)
@@ -66,19 +66,19 @@ def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     fresh = [change.become for change in changes if change.become and not change.expect]
     done = _delete(connection, dialect, commit, gone) + _update(connection, dialect, commit, moved)
     if done < len(gone) + len(moved):
-        found = _lanes(connection, commit.pipeline)
+        found = lanes(connection, commit.pipeline)
         stale = [change for change in changes if change.expect]
         # Prefer a lane that this commit has not changed.
         wrong = next((change for change in stale if found.get(change.key) != change.become), stale[0])
         raise Conflict(commit.pipeline, wrong, found.get(wrong.key)).error(commit.id)
-    known = _lanes(connection, commit.pipeline) if fresh else {}
+    known = lanes(connection, commit.pipeline) if fresh else {}
     for lane in fresh:
         if lane.key in known:
             raise Conflict(commit.pipeline, LaneChange(None, lane), known[lane.key]).error(commit.id)
     rows = [{"pipeline_name": commit.pipeline, **lane_row(lane), "batch_id": commit.id} for lane in fresh]
     LANES.insert(connection, dialect, rows)
     if fresh or any(expect.end != become.end for expect, become in moved):
-        conflict = Ledger(commit.pipeline, lanes=_lanes(connection, commit.pipeline)).overlap(changes)
+        conflict = Ledger(commit.pipeline, lanes=lanes(connection, commit.pipeline)).overlap(changes)
         if conflict is not None:
             raise conflict.error(commit.id)
 
@@ -99,7 +99,7 @@ def lane_row(lane: Lane) -> dict[str, Any]:
     }
 
 
-def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
+def lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
     """Read the lanes of a pipeline. Before format 2, the table has no fingerprints.
 
     Raises:

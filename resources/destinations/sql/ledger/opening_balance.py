@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kpipe.topics import Part, in_order
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.verify import Holding
-from resources.destinations.sql.ledger.adopted import adopted_offsets, foreign
+from resources.destinations.sql.ledger.adopted import adopted_offsets, foreign, is_alone
 from resources.destinations.sql.ledger.multi_table import WRITTEN
 from resources.destinations.sql.ledger.row_balance import NOWHERE, TOPIC, counted, known, named
 from resources.destinations.sql.ledger.table_definitions import HOLDINGS
@@ -40,7 +40,8 @@ def begin(connection: Connection, dialect: Dialect, pipeline: str, table: str, n
         sums = {}
     if {"_kafka_partition", "_kafka_offset"} <= folded:
         before = adopted_offsets(connection, dialect, pipeline, table)
-        others = foreign(connection, relation, TOPIC in folded, before)
+        alone = is_alone(before, rows)
+        others = foreign(connection, relation, TOPIC in folded, before, alone) if alone or TOPIC in folded else {}
     numbered = names is None or "_kafka_partition" in folded
     held, baseline = opening(found, rows, numbered, sums, others)
     for name, item in held.items():

@@ -17,6 +17,7 @@ __all__ = ["Compared", "check_ranges", "only_topic"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
+_MOST_NAMED = 2000  # partitions of topics in a statement
 # What rows name of their source: `named_topic` is the topic if they name it.
 _SOURCE = "named_topic, batch_source_partition_id"
 # Overlapping ranges form one group, whose number is that of its first range: offsets that were read again, with `at_least_once`,
@@ -106,7 +107,13 @@ def only_topic(
 
 
 def check_ranges(
-    connection: Connection, dialect: Dialect, pipeline: str, table: str, names: Collection[str], only: str | None
+    connection: Connection,
+    dialect: Dialect,
+    pipeline: str,
+    table: str,
+    names: Collection[str],
+    only: str | None,
+    adopted: bool = False,
 ) -> Compared:
     """Compare the rows of each committed range with the table.
 
@@ -114,7 +121,8 @@ def check_ranges(
     ranges that contain it. So are ranges of several readers that rows do not distinguish: another pipeline, or a topic that was
     recreated.
     A partition may have rows without an offset (of a program, or from before the column was added); then a range may have no row
-    with an offset at all. Rows without a topic, beside rows of other readers with one, are those of topics that no row names.
+    with an offset at all. Rows without a topic, beside rows with one, are those of ranges below the lowest offset that rows with
+    the range's topic have.
 
     Args:
         connection: inside a read transaction.
@@ -123,6 +131,7 @@ def check_ranges(
         table: name of the table.
         names: its columns, in lower case.
         only: see `only_topic`.
+        adopted: whether rows without a topic may be those of another loader, which are in no range.
     """
     same = dialect.same_name.format
     row = connection.execute(
@@ -131,18 +140,34 @@ def check_ranges(
         [table],
     ).fetchone()
     assert row is not None
-    by_topic = row[0] > 1 and TOPIC in names
-    if not by_topic or only is not None:
-        return _compare(connection, dialect, pipeline, table, _Rows(dialect.name(table), by_topic, only))
     name = dialect.name(table)
-    found = connection.execute(f"SELECT DISTINCT t.{TOPIC} FROM {name} AS t WHERE t._kafka_partition IS NOT NULL").fetchall()
-    topics = sorted(topic for (topic,) in found if topic is not None)
-    if len(topics) == len(found):
-        return _compare(connection, dialect, pipeline, table, _Rows(name, by_topic, None))
-    unnamed = f"(SELECT t.* FROM {name} AS t WHERE t.{TOPIC} IS NULL)"
-    return _compare(connection, dialect, pipeline, table, _Rows(name, by_topic, None, topics, "IN")).joined(
-        _compare(connection, dialect, pipeline, table, _Rows(unnamed, False, None, topics, "NOT IN"))
+    if row[0] == 1 or TOPIC not in names:
+        return _compare(connection, dialect, pipeline, table, _Rows(name))
+    if only is not None:
+        return _compare(connection, dialect, pipeline, table, _Rows(name, True, only))
+    named, unnamed = _named(connection, name)
+    if not named:
+        return _compare(connection, dialect, pipeline, table, _Rows(name))
+    if not unnamed or adopted or len(named) > _MOST_NAMED:
+        return _compare(connection, dialect, pipeline, table, _Rows(name, True))
+    rest = f"(SELECT t.* FROM {name} AS t WHERE t.{TOPIC} IS NULL)"
+    return _compare(connection, dialect, pipeline, table, _Rows(name, True, None, named, True)).joined(
+        _compare(connection, dialect, pipeline, table, _Rows(rest, False, None, named, False))
     )
+
+
+def _named(connection: Connection, name: str) -> tuple[list[tuple[str, int, int]], bool]:
+    """Return topic, partition and lowest offset of the rows that name their topic, and whether others with a partition do not.
+
+    The lowest offset is 0 where rows of the partition have no offset.
+    """
+    found = connection.execute(
+        f"SELECT t.{TOPIC}, t._kafka_partition,"
+        " CASE WHEN count(*) > count(t._kafka_offset) THEN 0 ELSE min(t._kafka_offset) END"
+        f" FROM {name} AS t WHERE t._kafka_partition IS NOT NULL GROUP BY t.{TOPIC}, t._kafka_partition"
+    ).fetchall()
+    named = sorted((topic, int(number), int(lowest)) for topic, number, lowest in found if topic is not None)
+    return named, len(named) < len(found)
 
 
 @dataclass(frozen=True)
@@ -153,15 +178,15 @@ class _Rows:
         relation: the rows, as SQL.
         by_topic: whether they name their topic.
         only: see `only_topic`.
-        topics: topics of the ranges, or of other ranges.
-        among: `IN` or `NOT IN` these topics; empty: all ranges.
+        named: see `_named`; empty: all ranges.
+        behind: whether the ranges are those that end behind the lowest named offset of their topic and partition, or the others.
     """
 
     relation: str
-    by_topic: bool
-    only: str | None
-    topics: Sequence[str] = ()
-    among: str = ""
+    by_topic: bool = False
+    only: str | None = None
+    named: Sequence[tuple[str, int, int]] = ()
+    behind: bool = False
 
 
 def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str, rows: _Rows) -> Compared:
@@ -171,9 +196,21 @@ def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str
     unplaced = f"SELECT t._kafka_partition AS number FROM {rows.relation} AS t WHERE t._kafka_offset IS NULL" + (
         f" OR {topic} IS NULL" if by_topic else ""
     )
-    parameters = [pipeline, table, *([only] if only is not None and by_topic else []), *rows.topics]
-    first = len(parameters) - len(rows.topics) + 1
-    among = f" AND topic {rows.among} ({', '.join(f'${first + at}' for at in range(len(rows.topics)))})" if rows.topics else ""
+    topics = sorted({topic for topic, *_ in rows.named})
+    parameters = [pipeline, table, *([only] if only is not None and by_topic else []), *topics]
+    named, among = "", ""
+    if rows.named:
+        places = {topic: f"${len(parameters) - len(topics) + 1 + at}" for at, topic in enumerate(topics)}
+        lines = [
+            f"SELECT {topics.index(topic)} AS source, {number} AS number, {lowest} AS lowest"
+            for topic, number, lowest in rows.named
+        ]
+        cases = " ".join(f"WHEN {place} THEN {at}" for at, place in enumerate(places.values()))
+        named = (
+            f" LEFT JOIN ({' UNION ALL '.join(lines)}) AS o ON o.number = batch_source_partition_id"
+            f" AND o.source = CASE topic {cases} ELSE -1 END"
+        )
+        among = f" AND coalesce(batch_latest_offset > o.lowest, false) = {str(rows.behind).lower()}"
     # Pieces never overlap: only the last piece that begins at or before an offset can contain it.
     hits = dialect.hits.format(
         table=rows.relation,
@@ -194,7 +231,8 @@ def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str
         f"   FROM {WRITTEN} AS g WHERE closed_by = '{CLEARED}' AND {same('target_table', '$2')} GROUP BY pipeline_name),"
         f" kpipe_read AS (SELECT row_number() OVER (ORDER BY {_ORDER}, pipeline_name) AS id, {ENTRY}, seq, records, twice,"
         f"   {named_topic} AS named_topic, CASE WHEN pipeline_name = $1 THEN 1 ELSE 0 END AS own"
-        f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name WHERE {same('target_table', '$2')}"
+        f"   FROM {WRITTEN} AS w LEFT JOIN kpipe_cleared AS c ON c.reader = pipeline_name{named}"
+        f"   WHERE {same('target_table', '$2')}"
         "   AND seq > coalesce(since, 0) AND coalesce(closed_by, '') <> 'reread'"
         f"   AND batch_latest_offset > batch_earliest_offset{among}),{_GROUPS},"
         f" kpipe_unplaced AS ({unplaced}),"
@@ -220,7 +258,7 @@ def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str
         "  OR (loose = 1 AND readings = 1 AND again IS NOT NULL AND held <> 0 AND held <> written)"
         "  OR (readings = 1 AND held <> 0 AND again <> 0) OR (readings > 1 AND doubled > 0) THEN 'wrong'"
         "  WHEN readings > 1 AND (loose = 1 OR off IS NULL) THEN 'unproven'"
-        f"  WHEN {int(rows.among == 'IN')} = 1 AND loose = 1 AND held = 0 AND written > 0 THEN 'unproven'"  # rows without a topic
+        f"  WHEN {int(rows.behind)} = 1 AND loose = 1 AND held = 0 AND written > 0 THEN 'unproven'"  # rows without a topic
         " ELSE '' END AS judged FROM kpipe_compared AS c)"
         f" SELECT {ENTRY}, judged, readings, latest, written, held, again, doubled FROM kpipe_judged AS j WHERE judged <> ''"
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",

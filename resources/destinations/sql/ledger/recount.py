@@ -10,7 +10,7 @@ from kpipe.schema.columns import VARCHAR, Columns
 from kpipe.topics import Part, in_order
 from kpipe.verification.recount import Adopted
 from kpipe.verification.verify import Entry, TableRecount
-from resources.destinations.sql.ledger.adopted import foreign
+from resources.destinations.sql.ledger.adopted import foreign, is_alone
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
 from resources.destinations.sql.ledger.range_check import Compared, check_ranges, only_topic
 from resources.destinations.sql.ledger.row_balance import TOPIC, kept, named
@@ -88,14 +88,16 @@ def recount(
         [],
     )
     if adopted and "_kafka_offset" in names:
-        for number, other in foreign(connection, name, TOPIC in names, adopted).items():
+        for number, other in foreign(connection, name, TOPIC in names, adopted, is_alone(adopted, expected)).items():
             rows[number] -= other.rows
     only = only_topic(connection, dialect, table, names, rows)
     if only is not None:
         for number in [number for number in rows if isinstance(number, int)]:
             place = named(only, number)
             rows[place] = rows.get(place, 0) + rows.pop(number)
-    compared = check_ranges(connection, dialect, pipeline, table, names, only) if "_kafka_offset" in names else Compared()
+    compared = Compared()
+    if "_kafka_offset" in names:
+        compared = check_ranges(connection, dialect, pipeline, table, names, only, bool(adopted))
     problems = [*compared.problems, *more]
     return TableRecount(
         rows, expected, compared.repeated, compared.wrong, compared.exchanged, problems=problems, unproven=compared.unproven

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from kpipe.batch.batch import Mark
+from kpipe.topics import TopicId
+from resources.testing.counting import with_topic
 from resources.testing.keyed import RULES, Write, commit_of
 from resources.testing.keyed import begun as keyed_begun
-from resources.testing.place import batch, begin
+from resources.testing.place import TOPIC, batch, begin
 from resources.testing.state import begun, loaded, proof, reread
 from tests.resources.destinations.place import DuckDBPlace
 
@@ -121,3 +123,13 @@ def test_fewer_rows_of_one_record_than_committed_are_found(place: DuckDBPlace) -
     assert proof(destination).ok, proof(destination).problems
     place.sql("UPDATE tweets SET _kafka_offset = 6 WHERE rowid = (SELECT min(rowid) FROM tweets WHERE _kafka_offset = 0)")
     assert not proof(destination).ok
+
+
+def test_rows_without_a_topic_in_a_table_that_once_had_names_of_topics(place: DuckDBPlace) -> None:
+    destination, other = loaded(place), TopicId(TOPIC.cluster, "topic-id-2", "more")
+    destination.commit(begin("tweets", (0,), topic=other))
+    with_topic(destination, place, other, 5)
+    destination.clear(["tweets"], "me")
+    destination.commit(batch(place, destination.ledger()[1], {0: 25, 1: 10}))
+    found = proof(destination)
+    assert found.ok and not found.unproven, (found.problems, found.unproven)

@@ -337,6 +337,13 @@ def test_select_rejects_a_member_that_differs_by_case_only(
     assert {why.partition(" from ")[0] for _, _, why in found.aside} == {f"member {name} differs by case only"}
 
 
+@pytest.mark.parametrize("count", [3, 20])
+def test_select_reads_the_member_of_its_name_beside_one_in_another_case(staged: Callable[..., Staged], count: int) -> None:
+    columns = {"id": "BIGINT", "amount": "BIGINT"}
+    found = staged(pipeline(select="SELECT id, amount FROM records"), columns, [{"id": 1, "ID": "x", "amount": 5}] * count)
+    assert [(row["id"], row["amount"]) for row in found.rows] == [(1, 5)] * count and not found.aside
+
+
 def test_select_reports_members_that_a_copied_column_lacks(staged: Callable[..., Staged]) -> None:
     """Those of inputs that it does not copy are no columns."""
     definition = pipeline(
