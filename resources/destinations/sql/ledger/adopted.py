@@ -55,7 +55,7 @@ def is_alone(adopted: Adopted, written: Mapping[Part, int]) -> bool:
 def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Adopted, alone: bool) -> dict[Part, Holding]:
     """Count rows at offsets that another loader has read, by partition.
 
-    Rows without a topic count if they can only be of the adopted topic, or if no row can name one and one topic was adopted.
+    Rows without a topic count if they can only be of the adopted topic; or if one topic was adopted, and no row can name any.
 
     Args:
         connection: for reading.
