@@ -60,7 +60,7 @@ _MEMBER = re.compile(r"(?:^|[\s,;|&?{\"'])([\w.-]+)[\"']?\s*[:=]\s*\S")
 # Words in a statement that is masked as a whole.
 _SUGGESTS = re.compile(
     r"passw|secret|token|credential|\.pem|basic\.auth|user\.info|api.?key|jaas|headers\W{0,4}:|bearer "
-    r"|(?:^|[\s(=,'\"`‘’“”])[^\s(=,'\"`‘’“”:/@]+:(?!//)\S{0,500}@",  # USER:PASSWORD@HOST
+    r"|(?:^|[\s(=,'\"`‘’“”])[^\s(=,'\"`‘’“”:/@]+:(?!//)\S{0,4000}@",  # USER:PASSWORD@HOST
     re.IGNORECASE,
 )
 _IN_QUERY = re.compile(r"[?&]([\w.%-]+)=")
