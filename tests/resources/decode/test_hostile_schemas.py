@@ -6,7 +6,6 @@ ended after a minute of its processor time, however busy the machine is.
 
 from __future__ import annotations
 
-import gc
 import json
 import multiprocessing
 import resource
@@ -31,6 +30,7 @@ from resources.decode.payload_schemas import Unfit
 from resources.decode.resource_limits import Deadlined
 from resources.schema_registry.client import Schema
 from tests.cases import each_case
+from tests.processes import forked
 
 CPU_S = 60
 
@@ -40,15 +40,13 @@ def bounded(work: Callable[[], object]) -> Any:
     ours, theirs = multiprocessing.get_context("fork").Pipe(duplex=False)
 
     def inside() -> None:
-        gc.freeze()  # garbage of earlier tests may belong to threads of native libraries, which a fork does not have
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         try:
             theirs.send(work())
         except (Unfit, Reject) as error:
             theirs.send(f"refused: {error}")
 
-    process = multiprocessing.get_context("fork").Process(target=inside)
-    process.start()
+    process = forked(inside)
     theirs.close()
     try:
         return ours.recv()

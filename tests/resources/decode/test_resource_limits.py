@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from resources.decode.json.decoder import JsonDecoder
 from resources.decode.resource_limits import Deadlined, Overrun, limited
 from resources.duckdb_engine import in_memory
 from tests.cases import each_case
+from tests.processes import forked
 
 pytestmark = pytest.mark.heavy
 
@@ -86,7 +86,6 @@ def test_it_works_in_a_forked_worker_and_in_any_thread() -> None:
     ours, theirs = multiprocessing.get_context("fork").Pipe(duplex=False)
 
     def inside() -> None:
-        gc.freeze()  # garbage of earlier tests would be collected here, without the threads that it needs
         found: list[Decoded] = []
         thread = threading.Thread(
             target=lambda: found.append(Deadlined(Slow(endless), least_s=LEAST_S).decode(Payloads.of(BLOCK)))
@@ -95,8 +94,7 @@ def test_it_works_in_a_forked_worker_and_in_any_thread() -> None:
         thread.join()
         theirs.send(found[0].kept)
 
-    process = multiprocessing.get_context("fork").Process(target=inside)
-    process.start()
+    process = forked(inside)
     try:
         assert ours.poll(600), "the worker does not end"
         assert ours.recv() == [0, 2, 4, 5, 6]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from resources.kafka.consumer import ends_in_time
+from tests.processes import forked
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +80,7 @@ def test_a_thread_that_was_abandoned_is_not_used_again(monkeypatch: pytest.Monke
 
 
 def test_a_forked_process_closes_on_a_thread_of_its_own() -> None:
-    def close() -> None:
-        gc.freeze()  # garbage of earlier tests would be collected here, without the threads that it needs
-        thread_of_a_close()
-
     assert thread_of_a_close()
-    child = multiprocessing.get_context("fork").Process(target=close)
-    child.start()
+    child = forked(thread_of_a_close)
     child.join(300)
     assert child.exitcode == 0

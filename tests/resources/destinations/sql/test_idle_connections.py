@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import pytest
 
 from resources.destinations.sql.idle_connections import IdleConnections, Opened
 from tests.patience import longer
+from tests.processes import forked
 
 
 @dataclass(eq=False)
@@ -76,12 +76,7 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent() -> None:
     put(kept, line)
     queue = multiprocessing.get_context("fork").Queue()
 
-    def take() -> None:
-        gc.freeze()  # garbage of earlier tests would be collected here, without the threads that it needs
-        queue.put(kept.take("a") is None)
-
-    child = multiprocessing.get_context("fork").Process(target=take)
-    child.start()
+    child = forked(lambda: queue.put(kept.take("a") is None))
     assert queue.get(timeout=300) is True
     child.join(300)
     assert taken(kept) is line
