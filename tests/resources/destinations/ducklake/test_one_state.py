@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
 
 def test_the_ledger_is_that_of_one_commit(place: DuckLakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    destination, lanes = begun(place, 1), ledger_table._lanes
+    destination, lanes = begun(place, 1), ledger_table.lanes
 
     def overtaken(connection: object, pipeline: str) -> object:
         monkeypatch.undo()
@@ -24,7 +24,7 @@ def test_the_ledger_is_that_of_one_commit(place: DuckLakePlace, monkeypatch: pyt
         return lanes(connection, pipeline)  # type: ignore[arg-type]
 
     reader = place.open()
-    monkeypatch.setattr(ledger_table, "_lanes", overtaken)
+    monkeypatch.setattr(ledger_table, "lanes", overtaken)
     assert positions(reader) == {0: 0}
     assert positions(destination) == {0: 3}
 

@@ -281,13 +281,13 @@ def test_the_ledger_is_read_as_one_state(place: PostgresPlace, monkeypatch: pyte
     """A commit lands between the pipeline's row and its lanes: of two states the seal would say that hands had been at them."""
     destination = loaded(place)
     before = destination.ledger()
-    read, left = ledger_table._lanes, [batch(place, before[1], {0: 12})]
+    read, left = ledger_table.lanes, [batch(place, before[1], {0: 12})]
 
     def late(*asked: Any) -> Any:
         while left:
             place.open().commit(left.pop())
         return read(*asked)
 
-    monkeypatch.setattr(ledger_table, "_lanes", late)
+    monkeypatch.setattr(ledger_table, "lanes", late)
     assert destination.ledger() == before and left == []
     assert positions(destination) == {0: 12, 1: 5}
