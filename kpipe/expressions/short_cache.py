@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Generic, ParamSpec, TypeVar
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import Any, TypeVar
 
-__all__ = ["ShortCache", "short_cache"]
+__all__ = ["short_cache"]
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class ShortCache(Generic[_P, _T]):
-    """A function of texts that remembers the results of its last calls with short ones.
+def short_cache(maxsize: int, longest: int = 1000) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """Decorate a function of one or two texts, so that it remembers the results of its last calls with short ones.
 
     Args:
-        function: the function.
         maxsize: results that are remembered.
         longest: characters of all texts of a call that is remembered.
     """
 
-    def __init__(self, function: Callable[_P, _T], maxsize: int, longest: int) -> None:
-        self.function, self.longest, self.__doc__ = function, longest, function.__doc__
-        self.cached = lru_cache(maxsize)(function)
+    def decorated(function: Callable[..., _T]) -> Callable[..., _T]:
+        cached = lru_cache(maxsize)(function)
 
-    def __call__(self, *texts: _P.args, **named: _P.kwargs) -> _T:
-        """Call the function."""
-        if sum(map(len, texts)) > self.longest:  # type: ignore[arg-type]
-            return self.function(*texts, **named)
-        return self.cached(*texts, **named)  # type: ignore[arg-type]
+        def of_one(text: str) -> _T:  # called for each record: any number of texts would take three times as long
+            return (cached if len(text) <= longest else function)(text)
 
+        def of_two(text: str, other: str) -> _T:
+            return (cached if len(text) + len(other) <= longest else function)(text, other)
 
-def short_cache(maxsize: int, longest: int = 1000) -> Callable[[Callable[_P, _T]], ShortCache[_P, _T]]:
-    """Decorate a function of texts; see `ShortCache`."""
-    return lambda function: ShortCache(function, maxsize, longest)
+        call: Any = wraps(function)(of_one if len(signature(function).parameters) == 1 else of_two)
+        call.cached = cached
+        return call  # type: ignore[no-any-return]
+
+    return decorated

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from kpipe.expressions.json_text import contains
+from kpipe.expressions.short_cache import short_cache
 from kpipe.schema.columns import FLOAT, Columns, Scalar, Type
 from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type, with_bytes
@@ -276,16 +276,9 @@ def decimal_sql(value: str, have: str, want: str) -> str:
     return parse_sql(f"CAST({value} AS VARCHAR)", want) if have in ("DOUBLE", "FLOAT") else f"TRY_CAST({value} AS {want})"
 
 
-_SHORT = 100  # characters of texts that are remembered: dates, numbers and UUIDs are shorter
-
-
+@short_cache(maxsize=4096, longest=100)  # dates, numbers and UUIDs are shorter, with the name of their type
 def castable(text: str, kind: str) -> str | None:
     """Return the text in a form that casts to the type without loss, or None. Times with a zone are converted to UTC."""
-    return _castable(text, kind) if len(text) <= _SHORT else _castable.__wrapped__(text, kind)
-
-
-@lru_cache(maxsize=4096)
-def _castable(text: str, kind: str) -> str | None:
     value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else _exact("$1", kind)
     is_lossy = _LOSSY.get(kind, "false").format("$1")
     where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({is_lossy})"

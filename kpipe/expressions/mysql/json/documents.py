@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
+
+from kpipe.expressions.short_cache import short_cache
 
 __all__ = [
     "MISSING", "MOST_DEPTH", "Invalid", "Number", "canonical", "depth", "double", "edited", "equal", "fixed",
@@ -76,17 +77,15 @@ def _too_deep() -> Invalid:
     return Invalid(f"a JSON document has more than {MOST_DEPTH} levels")
 
 
+# DuckDB computes each expression for 2048 records at a time; of short documents, the cache of a block stays below some MB.
+@short_cache(maxsize=2048)
 def shared(text: str) -> Any:
     """Parse a document that callers must not change: the expressions of a block share the result.
 
     Raises:
         Invalid: as `parsed`.
     """
-    return _remembered(text) if len(text) <= _SHORT else parsed(text)
-
-
-_SHORT = 1000  # characters, so that the cache of a block stays below some MB
-_remembered = lru_cache(maxsize=2048)(parsed)  # DuckDB computes each expression for 2048 records at a time
+    return parsed(text)
 
 
 def read(text: str | None, parse: Callable[[str], Any] = parsed) -> Any:
