@@ -10,6 +10,7 @@ from kpipe.topics import Part, in_order
 from kpipe.verification.recount import Adopted, Holding, adopted
 from resources.destinations.sql.ledger.ledger_table import lanes
 from resources.destinations.sql.ledger.multi_table import WRITTEN
+from resources.destinations.sql.ledger.partition_bounds import bounds, topics_of
 from resources.destinations.sql.ledger.row_balance import TOPIC, named
 from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection, Dialect
@@ -64,19 +65,15 @@ def foreign(connection: Connection, relation: str, has_topics: bool, adopted: Ad
         adopted: see `adopted_offsets`.
         alone: see `is_alone`.
     """
-    topics = sorted({topic for topic, _ in adopted})
+    items = [(topic, number, end) for (topic, number), end in adopted.items()]
+    topics = topics_of(items)
     if not topics or (len(topics) > 1 and not has_topics):
         return {}
-    lines = [
-        f"SELECT {topics.index(key[0])} AS source, {key[1]} AS number, {end} AS ends" for key, end in sorted(adopted.items())
-    ]
-    cases = " ".join(f"WHEN ${at} THEN {at - 1}" for at in range(1, len(topics) + 1))
-    topic = f"coalesce(t.{TOPIC}, $1)" if alone else f"t.{TOPIC}"
-    source = f"CASE {topic} {cases} ELSE -1 END" if has_topics else "0"
+    told = f"t.{TOPIC}" if has_topics else None
+    lines, source = bounds(items, f"coalesce({told}, $1)" if told and alone else told)
     rows = connection.execute(
-        f"SELECT {f't.{TOPIC}' if has_topics else 'NULL'}, t._kafka_partition, count(*), sum(t._kafka_offset)"
-        f" FROM {relation} AS t JOIN ({' UNION ALL '.join(lines)}) AS a"
-        f" ON a.number = t._kafka_partition AND t._kafka_offset < a.ends AND a.source = {source} GROUP BY 1, 2",
+        f"SELECT {told or 'NULL'}, t._kafka_partition, count(*), sum(t._kafka_offset) FROM {relation} AS t JOIN ({lines}) AS a"
+        f" ON a.number = t._kafka_partition AND t._kafka_offset < a.bound AND a.source = {source} GROUP BY 1, 2",
         topics if has_topics else [],
     ).fetchall()
     return {named(topic or "", number): Holding(count, int(offsets)) for topic, number, count, offsets in rows}

@@ -36,9 +36,10 @@ def begin(connection: Connection, dialect: Dialect, pipeline: str, table: str, n
     rows, sums = _written_by_part(connection, table)
     others: Mapping[Part, Holding] = {}
     relation = dialect.name(table)
-    if not {"_kafka_partition", "_kafka_offset"} <= folded or has_unplaced(connection, relation):
+    placed = {"_kafka_partition", "_kafka_offset"} <= folded
+    if not placed or has_unplaced(connection, relation):
         sums = {}
-    if {"_kafka_partition", "_kafka_offset"} <= folded:
+    if placed:
         before = adopted_offsets(connection, dialect, pipeline, table)
         alone = is_alone(before, rows)
         others = foreign(connection, relation, TOPIC in folded, before, alone) if alone or TOPIC in folded else {}

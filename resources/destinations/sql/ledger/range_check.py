@@ -10,6 +10,7 @@ from kpipe.topics import Part, part
 from kpipe.verification.clearing import CLEARED
 from kpipe.verification.verify import Entry
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN, entry_of
+from resources.destinations.sql.ledger.partition_bounds import bounds, topics_of
 from resources.destinations.sql.ledger.row_balance import TOPIC
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
@@ -196,21 +197,13 @@ def _compare(connection: Connection, dialect: Dialect, pipeline: str, table: str
     unplaced = f"SELECT t._kafka_partition AS number FROM {rows.relation} AS t WHERE t._kafka_offset IS NULL" + (
         f" OR {topic} IS NULL" if by_topic else ""
     )
-    topics = sorted({topic for topic, *_ in rows.named})
-    parameters = [pipeline, table, *([only] if only is not None and by_topic else []), *topics]
+    parameters = [pipeline, table, *([only] if only is not None and by_topic else [])]
     named, among = "", ""
     if rows.named:
-        places = {topic: f"${len(parameters) - len(topics) + 1 + at}" for at, topic in enumerate(topics)}
-        lines = [
-            f"SELECT {topics.index(topic)} AS source, {number} AS number, {lowest} AS lowest"
-            for topic, number, lowest in rows.named
-        ]
-        cases = " ".join(f"WHEN {place} THEN {at}" for at, place in enumerate(places.values()))
-        named = (
-            f" LEFT JOIN ({' UNION ALL '.join(lines)}) AS o ON o.number = batch_source_partition_id"
-            f" AND o.source = CASE topic {cases} ELSE -1 END"
-        )
-        among = f" AND coalesce(batch_latest_offset > o.lowest, false) = {str(rows.behind).lower()}"
+        lines, source = bounds(rows.named, "topic", len(parameters) + 1)
+        parameters += topics_of(rows.named)
+        named = f" LEFT JOIN ({lines}) AS o ON o.number = batch_source_partition_id AND o.source = {source}"
+        among = f" AND coalesce(batch_latest_offset > o.bound, false) = {str(rows.behind).lower()}"
     # Pieces never overlap: only the last piece that begins at or before an offset can contain it.
     hits = dialect.hits.format(
         table=rows.relation,
